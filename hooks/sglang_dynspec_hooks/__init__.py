@@ -1,0 +1,1 @@
+"""The only code of this project that knows SGLang."""

@@ -1,0 +1,1 @@
+"""Dynamic speculative decoding for SGLang."""
