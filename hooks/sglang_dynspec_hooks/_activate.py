@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sglang_dynspec_hooks import seams
 from sglang_dynspec_hooks._seam import DISTRIBUTION, PLUGIN, Hook, Kind, confirm_wrapped
 from sglang_dynspec_hooks.entry import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _registered: set[str] = set()
 

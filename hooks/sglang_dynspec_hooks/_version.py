@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from importlib import metadata
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from packaging.specifiers import SpecifierSet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: The supported range, stated once: the runtime gate, the seam records, `dynspec doctor` and
 #: the tests read it here, and a test compares it with the extra in `pyproject.toml`.
@@ -18,17 +21,26 @@ ALLOW_VERSION: Final = "SGLANG_DYNSPEC_ALLOW_VERSION"
 logger = logging.getLogger("sglang_dynspec")
 
 
-def installed_sglang() -> str | None:
+def installed_version() -> str:
     """
     Read the installed SGLang's version from its metadata, without importing it.
 
     Returns:
-        The version, or `None` when no distribution named `sglang` is installed.
+        The version.
+
+    Raises:
+        SeamError: When no distribution named `sglang` is installed.
     """
     try:
         return metadata.version("sglang")
     except metadata.PackageNotFoundError:
-        return None
+        from sglang_dynspec.errors import SeamError
+
+        raise SeamError(
+            expected=f"sglang{SUPPORTED}",
+            found="no installed distribution named sglang",
+            remedy='pip install "sglang-dynspec[sglang]"',
+        ) from None
 
 
 def is_supported(version: str, specifier: str = SUPPORTED) -> bool:
@@ -45,7 +57,7 @@ def is_supported(version: str, specifier: str = SUPPORTED) -> bool:
     return SpecifierSet(specifier).contains(version, prereleases=True)
 
 
-def require_supported(environ: os._Environ[str] | dict[str, str] = os.environ) -> str:
+def require_supported(environ: Mapping[str, str] = os.environ) -> str:
     """
     Stop on an SGLang this package was not written for.
 
@@ -59,15 +71,7 @@ def require_supported(environ: os._Environ[str] | dict[str, str] = os.environ) -
         SeamError: When SGLang is missing, or outside the supported range and the range was not
             lifted.
     """
-    from sglang_dynspec.errors import SeamError
-
-    version = installed_sglang()
-    if version is None:
-        raise SeamError(
-            expected=f"sglang{SUPPORTED}",
-            found="no installed distribution named sglang",
-            remedy='pip install "sglang-dynspec[sglang]"',
-        )
+    version = installed_version()
     if is_supported(version):
         return version
     if environ.get(ALLOW_VERSION) == "1":
@@ -78,6 +82,8 @@ def require_supported(environ: os._Environ[str] | dict[str, str] = os.environ) -
             ALLOW_VERSION,
         )
         return version
+    from sglang_dynspec.errors import SeamError
+
     raise SeamError(
         expected=f"sglang{SUPPORTED}",
         found=f"sglang {version}",

@@ -13,9 +13,12 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
 
 #: Holds the configuration as JSON for child processes; its presence means "enabled".
 ENABLED: Final = "SGLANG_DYNSPEC"
@@ -102,12 +105,12 @@ def present_role() -> Role:
     Returns:
         The role; a main process that runs none of SGLang's entry functions is a launcher.
     """
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         role = _ROLES.get(frame.f_code.co_name)
         if role is not None:
             return role
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     import multiprocessing
 
     return Role.LAUNCHER if multiprocessing.parent_process() is None else Role.UNKNOWN

@@ -18,7 +18,13 @@ _IDLE: Final = ("add_cli_args", "from_cli_args")
 #: In a launcher, once enabled.
 _LAUNCHER: Final = ("resolve_once", "speculative_defaults")
 #: In a scheduler process, once enabled.
-_SCHEDULER: Final = ("create_worker", "run_batch", "result", "update_handlers", "get_internal_state")
+_SCHEDULER: Final = (
+    "create_worker",
+    "run_batch",
+    "result",
+    "update_handlers",
+    "get_internal_state",
+)
 
 
 def idle() -> tuple[Hook, ...]:

@@ -1,0 +1,101 @@
+"""What this package calls, overrides or builds on in SGLang without hooking it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sglang_dynspec_hooks._seam import Called
+
+#: Module or class -> function -> its parameters, as `Seam.parameters` but in one string.
+_FUNCTIONS: Final = {
+    "sglang.srt.managers.overlap_utils.FutureMap": {
+        "_resolve_spec_extras": "self, batch",
+        "publish": "self, future_indices, new_seq_lens, confidence",
+        "stash": "self, future_indices, payload",
+    },
+    "sglang.srt.managers.schedule_batch.ScheduleBatch": {
+        "copy": "self",
+        "filter_batch": "self, reqs_to_exclude, keep_indices",
+        "merge_batch": "self, other",
+    },
+    "sglang.srt.managers.scheduler.Scheduler": {
+        "_forward_isolation": "self, batch, *, overlap",
+        "_relay_forward_payload": "self, batch, future_indices, batch_result",
+        "event_loop_normal": "self",
+        "event_loop_overlap": "self",
+        "process_batch_result": "self, batch, result",
+    },
+    "sglang.srt.managers.scheduler_components.batch_result_processor."
+    "SchedulerBatchResultProcessor": {
+        "_handle_finish_state_updated_req": "self, req, batch, result, i, logits_output",
+        "_resolve_spec_v2_tokens": "self, result, batch",
+    },
+    "sglang.srt.mem_cache.common": {
+        "release_kv_cache": "req, tree_cache, *, checkpoint",
+    },
+    "sglang.srt.model_executor.forward_batch_info.ForwardBatch": {
+        "init_new": (
+            "cls, batch, model_runner, *, capture_hidden_mode, "
+            "return_hidden_states_before_norm, extend_position_info, spec_mrope_positions, "
+            "kv_loc_plan, write_cols"
+        ),
+    },
+    "sglang.srt.model_executor.model_runner.ModelRunner": {
+        "_get_attention_backend": "self, init_new_workspace",
+        "forward": (
+            "self, forward_batch, skip_attn_backend_init, pp_proxy_tensors, "
+            "reinit_attn_backend, split_forward_count"
+        ),
+        "sample": "self, logits_output, forward_batch",
+    },
+    "sglang.srt.plugins": {
+        "load_plugins": "",
+    },
+    "sglang.srt.speculative.base_spec_worker.EagleDraftWorkerBase": {
+        "_rebuild_topk1_chain_buffers": "self",
+    },
+    "sglang.srt.speculative.eagle_utils": {
+        "eagle_prepare_for_decode": "batch",
+    },
+    "sglang.srt.speculative.eagle_worker_common": {
+        "prepare_for_draft_extend": (
+            "draft_extend_input, batch, predict, num_draft_tokens, draft_model_runner, "
+            "cuda_graph_runner, *, return_hidden_states_before_norm, widened_out_cache_loc, "
+            "widened_positions, kv_loc_plan"
+        ),
+        "run_eagle_verify": (
+            "batch, *, target_worker, req_to_token_pool, token_to_kv_pool_allocator, "
+            "plan_stream, plan_stream_ctx, topk, num_draft_tokens, device, "
+            "metadata_ready_pre_pad, finalize_tree_path, pp_proxy_tensors, grammar_barrier, "
+            "uno_target_max_top_k"
+        ),
+    },
+    "sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2": {
+        "__init__": "self, server_args, gpu_id, nccl_port, target_worker",
+        "_forward_prefill_batch": "self, batch, on_publish, pp_proxy_tensors, coordination_plan",
+        "_override_worker_state": (
+            "self, speculative_num_steps, speculative_num_draft_tokens, cuda_graph_bs"
+        ),
+        "apply_runtime_state": "self, state",
+        "build_adaptive_runtime_state": (
+            "self, speculative_num_steps, speculative_num_draft_tokens, cuda_graph_bs"
+        ),
+        "forward_batch_generation": "self, batch, on_publish, grammar_barrier, pp_proxy_tensors",
+        "init_cuda_graphs": "self",
+        "verify": "self, batch, pp_proxy_tensors, grammar_barrier",
+    },
+    "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker": {
+        "_draft_extend_for_decode": "self, batch, batch_result, *, kv_loc_plan",
+        "draft": "self, batch, *, with_topology",
+    },
+    "sglang.srt.speculative.standalone_worker_v2.StandaloneWorkerV2": {
+        "__init__": "self, server_args, gpu_id, nccl_port, target_worker",
+    },
+}
+
+#: In the order of the table.
+CALLED: Final = tuple(
+    Called(target=f"{owner}.{name}", parameters=tuple(parameters.split(", ")) if parameters else ())
+    for owner, functions in _FUNCTIONS.items()
+    for name, parameters in functions.items()
+)

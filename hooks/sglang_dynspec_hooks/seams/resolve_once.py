@@ -1,0 +1,107 @@
+"""Choose the speculative arguments before SGLang resolves them, check the result afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from sglang_dynspec_hooks import _record
+from sglang_dynspec_hooks._refusals import Stage, refuse
+from sglang_dynspec_hooks._seam import PLUGIN, Kind, Seam
+from sglang_dynspec_hooks.entry import exits_on_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sglang_dynspec.config import Config
+
+SEAM: Final = Seam(
+    target="sglang.srt.server_args.ServerArgs.resolve_once",
+    # AROUND: the two halves share the configuration, and a record is resolved by its first call
+    # only, which BEFORE and AFTER could not tell from the others.
+    kind=Kind.AROUND,
+    parameters=("self",),
+    reason="the one function that both `sglang serve` and `sgl.Engine` pass before a model loads",
+    removal="SGLang calls plugins with the arguments before and after it resolves them",
+)
+
+logger = logging.getLogger("sglang_dynspec")
+
+
+def handler(original: Callable[[Any], None], self: Any) -> None:
+    """
+    Resolve a record of ours, or leave any other to SGLang.
+
+    Args:
+        original: SGLang's function.
+        self: The `ServerArgs`.
+
+    Raises:
+        ConfigError: For an engine started from Python, when the server is refused.
+        SystemExit: With status 78, for one started from the command line.
+    """
+    is_ours = not getattr(self, "_resolution_finished", False) and not getattr(
+        self, "_resolution_failed", False
+    )
+    is_command = getattr(self, _record.FROM_COMMAND_LINE, False)
+    with exits_on_error() if is_command else contextlib.nullcontext():
+        config = _prepare(self) if is_ours else None
+    original(self)
+    if config is None:
+        return
+    with exits_on_error() if is_command else contextlib.nullcontext():
+        try:
+            _finish(self, config)
+        except BaseException:
+            # As SGLang marks its own failures: the record must not pass for resolved later.
+            self._resolution_finished = False
+            self._resolution_failed = True
+            raise
+
+
+def _prepare(server_args: Any) -> Config | None:
+    """Declare the largest depth, as an argument the launcher settled before resolution."""
+    config = _record.requested(server_args)
+    if config is None:
+        return None
+    from sglang.srt.arg_groups.overrides import declare_resolution, resolving_view
+
+    view = resolving_view(server_args)
+    refuse(view, stage=Stage.ASKED, allow_unproved=config.allow_unproved)
+    config = config.resolve(view.speculative_num_steps)
+    assert config.depths is not None  # noqa: S101 - a resolved configuration has them
+    largest = config.depths[-1]
+    # Declared here and not in the speculative step: SGLang chooses the attention backend first,
+    # and by whether the drafts form a chain.
+    declare_resolution(
+        server_args,
+        PLUGIN,
+        speculative_num_steps=largest,
+        speculative_eagle_topk=1,
+        speculative_num_draft_tokens=largest + 1,
+    )
+    return config
+
+
+def _finish(server_args: Any, config: Config) -> None:
+    """Refuse what SGLang resolved to, try the policy, and say what will run."""
+    from sglang.srt.arg_groups.overrides import resolving_view
+    from sglang_dynspec._plugins import load_policy
+
+    from sglang_dynspec.policy import Limits
+
+    view = resolving_view(server_args)
+    refuse(view, stage=Stage.RESOLVED, allow_unproved=config.allow_unproved)
+    assert config.depths is not None  # noqa: S101
+    cap = view.max_running_requests
+    load_policy(config, Limits(depths=config.depths, max_running_requests=cap, seed=config.seed))
+    _record.attach(server_args, config)
+    logger.info(
+        "dynspec_enabled policy=%s depths=%s upkeep_window=%s max_running_requests=%s: "
+        "plain rounds run without CUDA graphs in this version",
+        config.policy,
+        ",".join(map(str, config.depths)),
+        config.upkeep_window,
+        "by KV memory, as on a plain server" if cap is None else cap,
+    )
