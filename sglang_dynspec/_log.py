@@ -1,0 +1,55 @@
+"""
+Our loggers: structured, on top of the standard library's.
+
+structlog's global configuration belongs to the application, which here is SGLang, so each logger is
+wrapped with a chain of its own and `structlog.configure` is never called.
+"""
+
+import logging
+import traceback
+from typing import Any, cast
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+
+def get_logger(name: str = "sglang_dynspec") -> structlog.stdlib.BoundLogger:
+    """
+    Get a structured logger that writes through the standard library's logger of that name.
+
+    Args:
+        name: Name of the logger.
+
+    Returns:
+        A logger whose methods take an event and fields: ``log.error("policy_failed", faults=1)``
+        writes the line ``policy_failed faults=1``.
+    """
+    wrapped: Any = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[structlog.stdlib.filter_by_level, _line],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    return cast("structlog.stdlib.BoundLogger", wrapped)
+
+
+def describe(error: BaseException) -> str:
+    """
+    Describe an exception in one line: its type, its message and the line that raised it.
+    """
+    text = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    if frames:
+        last = frames[-1]
+        text += f" ({last.filename}:{last.lineno} in {last.name})"
+    return text
+
+
+def _line(_: WrappedLogger, __: str, event: EventDict) -> str:
+    name = event.pop("event")
+    fields = [f"{key}={_value(value)}" for key, value in event.items()]
+    return " ".join([str(name), *fields])
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return repr(text) if " " in text or not text else text

@@ -1,0 +1,185 @@
+"""
+What has happened since the server started, as plain numbers.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sglang_dynspec.observation import Outcome
+
+#: The guard held a change because the depth in force was too young.
+HELD_DWELL = "dwell"
+
+#: The guard held a change because it promised too little.
+HELD_DEAD_BAND = "dead_band"
+
+
+class DepthCounters:
+    """
+    Totals over the rounds that ran at one depth.
+
+    Attributes:
+        rounds: Rounds.
+
+        requests: Counted requests, summed over rounds.
+
+        drafted: Drafts offered: depth x counted requests.
+
+        accepted: Drafts accepted.
+
+        tokens: Tokens delivered.
+    """
+
+    __slots__ = ("accepted", "drafted", "requests", "rounds", "tokens")
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.requests = 0
+        self.drafted = 0
+        self.accepted = 0
+        self.tokens = 0
+
+
+class Counters:
+    """
+    Totals over all rounds. Everything is allocated once; nothing grows with the number of rounds.
+
+    Attributes:
+        rounds: Rounds whose outcome is known.
+
+        rounds_by_depth: The same, by the depth that ran.
+
+        by_depth: Totals by the depth that ran.
+
+        switches: Rounds planned at another depth than the round before.
+
+        mismatches: Rounds that ran at another depth than planned.
+
+        exact_sampling_rounds: Rounds made plain because a request's sampling asked for it.
+
+        policy_errors: Faults of the policy: it raised, or returned no usable plan.
+
+        slow_policies: Rounds for which the policy took longer than it may.
+
+        guard_holds: Changes the guard held back, by reason.
+
+        observer_errors: Exceptions raised by observers.
+
+        trace_errors: Failed writes of the trace; tracing stops at the first.
+
+        dropped_rounds: Planned rounds forgotten because too many were waiting for an outcome.
+
+        unmatched_outcomes: Outcomes of rounds that were not waiting for one.
+
+        impossible_outcomes: Outcomes that cannot be (more accepted than drafted); left out of
+            the acceptance counters, so that rates stay rates.
+
+        drafted: Drafts offered.
+
+        accepted: Drafts accepted.
+
+        tokens: Tokens delivered.
+    """
+
+    __slots__ = (
+        "accepted",
+        "by_depth",
+        "drafted",
+        "dropped_rounds",
+        "exact_sampling_rounds",
+        "guard_holds",
+        "impossible_outcomes",
+        "mismatches",
+        "observer_errors",
+        "policy_errors",
+        "rounds",
+        "rounds_by_depth",
+        "slow_policies",
+        "switches",
+        "tokens",
+        "trace_errors",
+        "unmatched_outcomes",
+    )
+
+    def __init__(self, depths: Iterable[int]) -> None:
+        self.by_depth = {depth: DepthCounters() for depth in depths}
+        self.rounds_by_depth = dict.fromkeys(self.by_depth, 0)
+        self.guard_holds = {HELD_DWELL: 0, HELD_DEAD_BAND: 0}
+        self.rounds = 0
+        self.switches = 0
+        self.mismatches = 0
+        self.exact_sampling_rounds = 0
+        self.policy_errors = 0
+        self.slow_policies = 0
+        self.observer_errors = 0
+        self.trace_errors = 0
+        self.dropped_rounds = 0
+        self.unmatched_outcomes = 0
+        self.impossible_outcomes = 0
+        self.drafted = 0
+        self.accepted = 0
+        self.tokens = 0
+
+    def count(self, outcome: Outcome) -> None:
+        """
+        Add the outcome of a round.
+
+        Args:
+            outcome: What the round did.
+        """
+        depth = outcome.depth
+        self.rounds += 1
+        self.tokens += outcome.tokens
+        at_depth = self.by_depth.get(depth)
+        if at_depth is None:
+            # Not a candidate. The round is a mismatch already; there is no row to credit.
+            return
+        self.rounds_by_depth[depth] += 1
+        at_depth.rounds += 1
+        at_depth.tokens += outcome.tokens
+        drafted = depth * outcome.batch_size
+        accepted = sum(outcome.accepted)
+        if not 0 <= accepted <= drafted:
+            self.impossible_outcomes += 1
+            return
+        at_depth.requests += outcome.batch_size
+        at_depth.drafted += drafted
+        at_depth.accepted += accepted
+        self.drafted += drafted
+        self.accepted += accepted
+
+    def summary(self) -> dict[str, Any]:
+        """
+        Give the totals and the rates they make, as plain JSON types.
+
+        Returns:
+            Every counter, and: ``acceptance_rate``, accepted / drafted, 0 to 1, or None while
+            nothing was drafted; ``by_depth``, for each depth (a string) its rounds, its share of
+            all rounds (0 to 1), requests, tokens, acceptance rate, and ``mean_accepted_length``,
+            tokens one request advances in one round (1 + mean accepted drafts), or None.
+        """
+        plain = ("by_depth", "rounds_by_depth", "guard_holds")
+        totals = {name: getattr(self, name) for name in self.__slots__ if name not in plain}
+        return {
+            **totals,
+            "guard_holds": dict(self.guard_holds),
+            "acceptance_rate": ratio(self.accepted, self.drafted),
+            "by_depth": {
+                str(depth): {
+                    "rounds": at.rounds,
+                    "share": at.rounds / self.rounds if self.rounds else 0.0,
+                    "requests": at.requests,
+                    "tokens": at.tokens,
+                    "acceptance_rate": ratio(at.accepted, at.drafted),
+                    "mean_accepted_length": ratio(at.requests + at.accepted, at.requests),
+                }
+                for depth, at in self.by_depth.items()
+            },
+        }
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """
+    Divide, or give None where there is nothing to divide by.
+    """
+    return part / whole if whole else None

@@ -1,0 +1,261 @@
+"""
+One decode round, top to bottom: observe, decide, plan, (run), outcome, learn.
+
+The engine's side observes and runs; what happens in between is here. Under SGLang's overlap loop
+round N + 1 is planned before the outcome of round N arrives, so a planned round is remembered until
+its outcome comes.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pluggy
+
+from sglang_dynspec._log import describe, get_logger
+from sglang_dynspec._observers import Observers
+from sglang_dynspec.config import Config
+from sglang_dynspec.counters import Counters
+from sglang_dynspec.guard import Guard
+from sglang_dynspec.observation import Observation, Outcome, Plan
+from sglang_dynspec.policy import Policy
+from sglang_dynspec.trace import TraceWriter
+
+#: A depth was forced from outside.
+FORCED = "forced"
+
+#: The batch holds a request whose sampling speculation would only approximate.
+EXACT_SAMPLING = "exact_sampling"
+
+#: Planned rounds that may wait for an outcome. Overlap needs two; more means outcomes got lost.
+IN_FLIGHT = 8
+
+_EXACT_SAMPLING_PLAN = Plan(depth=0, reason=EXACT_SAMPLING)
+
+
+class Rounds:
+    """
+    Plans every decode round of a server and accounts for it.
+
+    Neither `plan` nor `learn` raises, whatever a policy, an observer or the trace's disk does. The
+    exception is KeyboardInterrupt, which passes.
+
+    Args:
+        policy: The policy, configured.
+
+        config: The configuration, resolved.
+
+        depths: Candidate depths, ascending, beginning with 0.
+
+        trace: Where to record rounds.
+
+        hooks: The plugin manager whose observers are told. They have to be registered by now.
+
+        log: A structlog logger.
+
+        clock: Gives seconds; measures the policy.
+
+    Attributes:
+        depth: The depth in force: of the round planned last, 0 before the first.
+
+        depth_age: Rounds planned at that depth since it changed.
+
+        round: Index of the next round.
+
+        forced: The depth every round is forced to, or None.
+
+        counters: What has happened so far.
+    """
+
+    __slots__ = (
+        "_exact_sampling",
+        "_forced_plans",
+        "_guard",
+        "_log",
+        "_observers",
+        "_pending",
+        "_policy",
+        "_trace",
+        "counters",
+        "depth",
+        "depth_age",
+        "forced",
+        "round",
+    )
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        config: Config,
+        depths: tuple[int, ...],
+        trace: TraceWriter | None = None,
+        hooks: pluggy.PluginManager | None = None,
+        log: Any = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.counters = Counters(depths)
+        self.depth = 0
+        self.depth_age = 0
+        self.round = 0
+        self.forced: int | None = None
+        self._log = log if log is not None else get_logger("sglang_dynspec.rounds")
+        self._policy = policy
+        self._guard = Guard(
+            policy, config=config, depths=depths, counters=self.counters, log=log, clock=clock
+        )
+        self._observers = Observers(hooks, counters=self.counters, log=self._log)
+        self._trace = trace
+        self._exact_sampling = config.exact_sampling
+        self._forced_plans = {depth: Plan(depth=depth, reason=FORCED) for depth in depths}
+        self._pending: dict[int, tuple[Observation, Plan]] = {}
+
+    def plan(self, observation: Observation) -> Plan:
+        """
+        Decide the round about to run and put its depth in force.
+
+        A forced depth comes first, then exact sampling, then the policy behind its guard.
+
+        Args:
+            observation: The state of the batch and the server.
+
+        Returns:
+            The plan of round `round`, whose depth is a candidate.
+        """
+        if self.forced is not None:
+            plan = self._forced_plans[self.forced]
+        elif observation.plain_requests and self._exact_sampling:
+            plan = _EXACT_SAMPLING_PLAN
+            self.counters.exact_sampling_rounds += 1
+        else:
+            plan = self._guard.decide(observation, self.depth, self.depth_age)
+        self._remember(observation, plan)
+        if tell := self._observers.before_round:
+            self._observers.tell("dynspec_before_round", tell, observation=observation, plan=plan)
+        self._put_in_force(plan)
+        return plan
+
+    def learn(self, outcome: Outcome) -> None:
+        """
+        Account for a round that has run, and let the policy learn from it.
+
+        Args:
+            outcome: What the round did. Ignored, but counted, if that round is not waiting for one.
+        """
+        remembered = self._pending.pop(outcome.round, None)
+        if remembered is None:
+            self.counters.unmatched_outcomes += 1
+            return
+        observation, plan = remembered
+        self.counters.count(outcome)
+        if outcome.depth != plan.depth:
+            self._mismatch(outcome, plan)
+        self._guard.learn(outcome)
+        if self._trace is not None:
+            self._record(self._trace, observation, plan, outcome)
+        if tell := self._observers.after_round:
+            self._observers.tell("dynspec_after_round", tell, outcome=outcome)
+
+    def discard(self, round_index: int) -> None:
+        """
+        Forget a planned round that will have no outcome.
+
+        Args:
+            round_index: Its index. One that is not waiting for an outcome is ignored.
+        """
+        self._pending.pop(round_index, None)
+
+    def force(self, depth: int | None) -> None:
+        """
+        Force every round from the next one on to a depth, past policy and guard.
+
+        Args:
+            depth: A candidate depth, or None to hand the decision back.
+
+        Raises:
+            ValueError: The depth is not a candidate.
+        """
+        if depth is not None and (type(depth) is not int or depth not in self._forced_plans):
+            candidates = ", ".join(map(str, self._forced_plans))
+            raise ValueError(f"depth {depth!r} is not one of the candidates {candidates}")
+        self.forced = depth
+
+    def summary(self) -> dict[str, Any]:
+        """
+        Give the state and the counters as plain JSON types.
+
+        Returns:
+            The policy's class, the depth in force, its age, the forced depth, whether the error
+            budget is exhausted, and `Counters.summary`.
+        """
+        return {
+            "policy": type(self._policy).__name__,
+            "depth": self.depth,
+            "depth_age": self.depth_age,
+            "forced": self.forced,
+            "error_budget_exhausted": self._guard.exhausted,
+            **self.counters.summary(),
+        }
+
+    def close(self) -> None:
+        """
+        Finish the trace. Does nothing the second time.
+        """
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            try:
+                trace.close()
+            except OSError as error:
+                self._stop_tracing(error)
+
+    def _remember(self, observation: Observation, plan: Plan) -> None:
+        pending = self._pending
+        pending[self.round] = (observation, plan)
+        if len(pending) > IN_FLIGHT:
+            del pending[next(iter(pending))]
+            self.counters.dropped_rounds += 1
+
+    def _put_in_force(self, plan: Plan) -> None:
+        old, new = self.depth, plan.depth
+        first = self.round == 0
+        self.round += 1
+        if new == old:
+            self.depth_age += 1
+            return
+        self.depth = new
+        self.depth_age = 1
+        # No round ran before the first, so it cannot be a switch.
+        if not first:
+            self.counters.switches += 1
+            if tell := self._observers.depth_changed:
+                self._observers.tell(
+                    "dynspec_depth_changed", tell, old=old, new=new, reason=plan.reason
+                )
+
+    def _mismatch(self, outcome: Outcome, plan: Plan) -> None:
+        self.counters.mismatches += 1
+        if self.counters.mismatches == 1:
+            self._log.error(
+                "plan_disobeyed",
+                round=outcome.round,
+                planned=plan.depth,
+                ran=outcome.depth,
+                note="later ones are only counted",
+            )
+
+    def _record(
+        self, trace: TraceWriter, observation: Observation, plan: Plan, outcome: Outcome
+    ) -> None:
+        try:
+            trace.write(observation, plan, outcome)
+        # Not only OSError: a value that JSON cannot hold must not stop the server either.
+        except Exception as error:  # noqa: BLE001
+            self._trace = None
+            self._stop_tracing(error)
+            with suppress(OSError):
+                trace.close()
+
+    def _stop_tracing(self, error: Exception) -> None:
+        self.counters.trace_errors += 1
+        self._log.error("trace_stopped", error=describe(error), note="serving goes on")

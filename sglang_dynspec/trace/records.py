@@ -1,0 +1,104 @@
+"""
+What a trace holds: a header and one record per round.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+#: Version of the format. A reader refuses a newer one.
+VERSION = 1
+
+#: Key of the version in the header line; its presence marks a trace.
+VERSION_KEY = "dynspec_trace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceHeader:
+    """
+    What a trace was recorded with.
+
+    Attributes:
+        sglang: Version of SGLang.
+
+        dynspec: Version of this package.
+
+        model: Path of the target model.
+
+        draft: Path of the draft model.
+
+        algorithm: SGLang's speculative algorithm.
+
+        depths: Candidate depths.
+
+        policy: The policy, as configured.
+
+        options: Its options.
+
+        started: When, ISO 8601 in UTC. Times of rounds count from here.
+    """
+
+    sglang: str = ""
+    dynspec: str = ""
+    model: str = ""
+    draft: str = ""
+    algorithm: str = ""
+    depths: tuple[int, ...] = ()
+    policy: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRound:
+    """
+    One round of a trace. The fields of `Observation` and `Outcome` mean the same here.
+
+    Attributes:
+        t: Seconds from the start of the trace to the moment the outcome was known.
+
+        reason: The reason the plan gave.
+    """
+
+    round: int
+    t: float
+    batch_size: int
+    padded_batch_size: int
+    running: int
+    waiting: int
+    seq_len_sum: int
+    seq_len_max: int
+    kv_free: float
+    depth: int
+    planned: int
+    reason: str
+    accepted: tuple[int, ...]
+    tokens: int
+    period: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """
+    A trace that has been read.
+
+    Attributes:
+        header: What it was recorded with.
+
+        rounds: Its rounds, in the order their outcomes arrived.
+    """
+
+    header: TraceHeader
+    rounds: list[TraceRound]
+
+    def seconds(self, unix_time: float) -> float:
+        """
+        Convert a wall-clock time to seconds since the start of the trace.
+
+        Args:
+            unix_time: Seconds since the epoch, as from `time.time`.
+
+        Returns:
+            The same moment on the scale of `TraceRound.t`.
+        """
+        return unix_time - datetime.fromisoformat(self.header.started).timestamp()
