@@ -13,19 +13,21 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 
-def get_logger(name: str = "sglang_dynspec") -> structlog.stdlib.BoundLogger:
+def structured(log: logging.Logger | None, name: str) -> structlog.stdlib.BoundLogger:
     """
-    Get a structured logger that writes through the standard library's logger of that name.
+    Wrap a standard library logger.
 
     Args:
-        name: Name of the logger.
+        log: The logger to write through, or None for the one called `name`.
+
+        name: Name of the logger to write through otherwise.
 
     Returns:
         A logger whose methods take an event and fields: ``log.error("policy_failed", faults=1)``
         writes the line ``policy_failed faults=1``.
     """
     wrapped: Any = structlog.wrap_logger(
-        logging.getLogger(name),
+        log if log is not None else logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, _line],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
@@ -36,7 +38,11 @@ def describe(error: BaseException) -> str:
     """
     Describe an exception in one line: its type, its message and the line that raised it.
     """
-    text = f"{type(error).__name__}: {error}"
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001  # a fault in somebody's __str__ must not become ours
+        message = "(its message cannot be shown)"
+    text = f"{type(error).__name__}: {message}"
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     if frames:
         last = frames[-1]

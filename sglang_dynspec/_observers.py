@@ -3,9 +3,9 @@ Telling plugins about rounds, so that none of them can hurt the server or each o
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import pluggy
+from structlog.stdlib import BoundLogger
 
 from sglang_dynspec._log import describe
 from sglang_dynspec.counters import Counters
@@ -38,7 +38,9 @@ class Observers:
 
     __slots__ = ("_counters", "_log", "after_round", "before_round", "depth_changed")
 
-    def __init__(self, hooks: pluggy.PluginManager | None, *, counters: Counters, log: Any) -> None:
+    def __init__(
+        self, hooks: pluggy.PluginManager | None, *, counters: Counters, log: BoundLogger
+    ) -> None:
         self._counters = counters
         self._log = log
         self.before_round = _callers(hooks, "dynspec_before_round")

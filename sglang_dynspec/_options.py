@@ -62,7 +62,7 @@ def validated_options(
             raise ConfigError(
                 expected=f"an option of the policy {name}, or a field of the configuration",
                 found=repr(option),
-                # It may as well be a field that was mistyped: pairs with an unknown key end up here.
+                # A mistyped field of the configuration ends up here too.
                 remedy=closest(option, [*parameters, *Config.model_fields]),
             )
     for option, parameter in parameters.items():

@@ -21,7 +21,7 @@ from sglang_dynspec.errors import ConfigError
 PREFIX = "SGLANG_DYNSPEC_"
 
 #: Variables with our prefix that are not fields; they belong to the code that knows the engine.
-ENGINE_VARIABLES = frozenset({"SGLANG_DYNSPEC_CPU_ENGINE", "SGLANG_DYNSPEC_ANY_VERSION"})
+ENGINE_VARIABLES = frozenset({"SGLANG_DYNSPEC_CPU_ENGINE", "SGLANG_DYNSPEC_ALLOW_VERSION"})
 
 _SWITCHES = {
     "1": True,

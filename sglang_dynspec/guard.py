@@ -2,12 +2,12 @@
 The guard: bounds what any policy can do to a server.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
-from sglang_dynspec._log import describe, get_logger
+from sglang_dynspec._log import describe, structured
 from sglang_dynspec.config import Config
 from sglang_dynspec.counters import HELD_DEAD_BAND, HELD_DWELL, Counters
 from sglang_dynspec.errors import PolicyError
@@ -47,7 +47,7 @@ class Guard:
 
         counters: Where faults and holds are counted.
 
-        log: A structlog logger.
+        log: Logger to write through; ours by default.
 
         clock: Gives seconds; measures the policy.
 
@@ -78,13 +78,13 @@ class Guard:
         config: Config,
         depths: tuple[int, ...],
         counters: Counters,
-        log: Any = None,
+        log: logging.Logger | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._policy = policy
         self._config = config
         self._counters = counters
-        self._log = log if log is not None else get_logger("sglang_dynspec.guard")
+        self._log = structured(log, "sglang_dynspec.guard")
         self._clock = clock
         self._min_dwell = config.min_dwell
         self._dead_band = config.dead_band

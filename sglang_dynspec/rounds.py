@@ -6,6 +6,7 @@ round N + 1 is planned before the outcome of round N arrives, so a planned round
 its outcome comes.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any
 
 import pluggy
 
-from sglang_dynspec._log import describe, get_logger
+from sglang_dynspec._log import describe, structured
 from sglang_dynspec._observers import Observers
 from sglang_dynspec.config import Config
 from sglang_dynspec.counters import Counters
@@ -52,7 +53,7 @@ class Rounds:
 
         hooks: The plugin manager whose observers are told. They have to be registered by now.
 
-        log: A structlog logger.
+        log: Logger to write through; ours by default.
 
         clock: Gives seconds; measures the policy.
 
@@ -92,7 +93,7 @@ class Rounds:
         depths: tuple[int, ...],
         trace: TraceWriter | None = None,
         hooks: pluggy.PluginManager | None = None,
-        log: Any = None,
+        log: logging.Logger | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.counters = Counters(depths)
@@ -100,7 +101,7 @@ class Rounds:
         self.depth_age = 0
         self.round = 0
         self.forced: int | None = None
-        self._log = log if log is not None else get_logger("sglang_dynspec.rounds")
+        self._log = structured(log, "sglang_dynspec.rounds")
         self._policy = policy
         self._guard = Guard(
             policy, config=config, depths=depths, counters=self.counters, log=log, clock=clock
