@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sglang_dynspec_hooks import seams
-from sglang_dynspec_hooks._seam import DISTRIBUTION, PLUGIN, Hook, Kind, confirm_wrapped
-from sglang_dynspec_hooks.entry import Role
+from sglang_dynspec_hooks._seam import PLUGIN, Hook, Kind, confirm_wrapped
+from sglang_dynspec_hooks.entry import DISTRIBUTION, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from sglang_dynspec_hooks._version import SUPPORTED
 
+#: The name under which SGLang knows this plugin (the entry point's, and `--enable-plugin`'s).
+PLUGIN: Final = "dynspec"
 #: What a handler may be: its signature depends on the kind of its seam.
 Handler = Callable[..., Any]
 
@@ -66,12 +68,6 @@ class Hook:
 
     seam: Seam
     handler: Handler
-
-
-#: The name under which SGLang knows this plugin (the entry point's, and `--enable-plugin`'s).
-PLUGIN: Final = "dynspec"
-#: The distribution that owns the entry point.
-DISTRIBUTION: Final = "sglang-dynspec"
 
 
 def confirm_wrapped(hooks: Iterable[Hook]) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Holds the configuration as JSON for child processes; its presence means "enabled".
 ENABLED: Final = "SGLANG_DYNSPEC"
+#: The distribution that SGLang's entry point belongs to.
+DISTRIBUTION: Final = "sglang-dynspec"
 #: The exit status of a refusal (EX_CONFIG of sysexits.h).
 EXIT_STATUS: Final = 78
 
@@ -148,14 +150,27 @@ def exit_with(error: BaseException) -> NoReturn:
     Raises:
         SystemExit: Always, with status 78.
     """
-    text = " ".join(str(error).split())
-    if not text.startswith("expected "):
-        text = (
-            f"expected the plugin to load; found {type(error).__name__}: {text}; "
-            "run `dynspec doctor`, or start without --enable-plugin dynspec"
-        )
-    print(f"dynspec: error: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"dynspec: error: {one_line(error)}", file=sys.stderr, flush=True)  # noqa: T201
     raise SystemExit(EXIT_STATUS) from None
+
+
+def one_line(error: BaseException) -> str:
+    """
+    Put an error into one line that says what was expected, what was found, and what to do.
+
+    Args:
+        error: A `DynspecError` that says so itself, or anything unforeseen.
+
+    Returns:
+        "expected ...; found ...; ...".
+    """
+    text = " ".join(str(error).split())
+    if text.startswith("expected "):
+        return text
+    return (
+        f"expected {DISTRIBUTION} to load and run; found {type(error).__name__}: {text}; "
+        "run `dynspec doctor`, reinstall it, or start without --enable-plugin dynspec"
+    )
 
 
 @contextlib.contextmanager

@@ -8,6 +8,31 @@ from sglang_dynspec_hooks._seam import Called
 
 #: Module or class -> function -> its parameters, as `Seam.parameters` but in one string.
 _FUNCTIONS: Final = {
+    "sglang.srt.arg_groups.memory_hook": {
+        "handle_gpu_memory_settings": "server_args",
+    },
+    "sglang.srt.arg_groups.model_override_base": {
+        "attention_backends_of": "cfg",
+        "model_config_of": "server_args",
+        "resolving_view": "server_args",
+    },
+    "sglang.srt.arg_groups.overrides": {
+        "declare_resolution": "server_args, source, **fields",
+    },
+    "sglang.srt.arg_groups.pipeline": {
+        "run_resolution_pipeline": "server_args",
+    },
+    "sglang.srt.arg_groups.resolution_hooks": {
+        "register_resolution_hook": "name",
+        "run_hook": "builtin, server_args",
+    },
+    "sglang.srt.configs.hybrid_arch": {
+        "mambaish_config": "model_config",
+    },
+    "sglang.srt.configs.model_config": {
+        "is_deepseek_dsa": "config",
+        "is_deepseek_v4": "config",
+    },
     "sglang.srt.managers.overlap_utils.FutureMap": {
         "_resolve_spec_extras": "self, batch",
         "publish": "self, future_indices, new_seq_lens, confidence",
@@ -33,6 +58,9 @@ _FUNCTIONS: Final = {
     "sglang.srt.mem_cache.common": {
         "release_kv_cache": "req, tree_cache, *, checkpoint",
     },
+    "sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator": {
+        "resolve_max_num_reqs": "self, token_capacity",
+    },
     "sglang.srt.model_executor.forward_batch_info.ForwardBatch": {
         "init_new": (
             "cls, batch, model_runner, *, capture_hidden_mode, "
@@ -50,6 +78,14 @@ _FUNCTIONS: Final = {
     },
     "sglang.srt.plugins": {
         "load_plugins": "",
+    },
+    "sglang.srt.plugins.hook_registry": {
+        "_wrap_fn": "original_fn, hook, hook_type",
+    },
+    "sglang.srt.plugins.hook_registry.HookRegistry": {
+        "_apply_target": "cls, target, hooks",
+        "apply_hooks": "cls",
+        "register": "cls, target, hook, hook_type, *, source",
     },
     "sglang.srt.speculative.base_spec_worker.EagleDraftWorkerBase": {
         "_rebuild_topk1_chain_buffers": "self",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec_hooks import _record
@@ -87,14 +88,17 @@ def _prepare(server_args: Any) -> Config | None:
 def _finish(server_args: Any, config: Config) -> None:
     """Refuse what SGLang resolved to, try the policy, and say what will run."""
     from sglang.srt.arg_groups.overrides import resolving_view
-    from sglang_dynspec._plugins import load_policy
 
+    from sglang_dynspec._plugins import load_policy, plugin_manager
     from sglang_dynspec.policy import Limits
 
     view = resolving_view(server_args)
     refuse(view, stage=Stage.RESOLVED, allow_unproved=config.allow_unproved)
     assert config.depths is not None  # noqa: S101
     cap = view.max_running_requests
+    # Built here only to fail here: the scheduler, which needs them, first loads the model.
+    plugin_manager()
+    _check_trace(config)
     load_policy(config, Limits(depths=config.depths, max_running_requests=cap, seed=config.seed))
     _record.attach(server_args, config)
     logger.info(
@@ -104,4 +108,16 @@ def _finish(server_args: Any, config: Config) -> None:
         ",".join(map(str, config.depths)),
         config.upkeep_window,
         "by KV memory, as on a plain server" if cap is None else cap,
+    )
+
+
+def _check_trace(config: Config) -> None:
+    if config.trace is None or os.access(config.trace.absolute().parent, os.W_OK):
+        return
+    from sglang_dynspec.errors import ConfigError
+
+    raise ConfigError(
+        expected="a trace file in a directory that exists and may be written to",
+        found=str(config.trace),
+        remedy="create the directory, or change --dynspec-trace",
     )

@@ -1,0 +1,1 @@
+"""Commands of `dynspec` that need to know SGLang; the core finds them by entry point."""
