@@ -1,0 +1,79 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both install what they need into .venv.
+
+PYTHON ?= python3.11
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# What `make test` runs, in this order. Each is a target of its own.
+LANES := lint types test-core test-seams test-cpu test-worker test-engine test-package
+
+# A lane must not skip: tests.no_skips turns a skip into a failure.
+PYTEST := $(BIN)/python -m pytest -p tests.no_skips -m "not gpu" --durations=5
+
+# $(call lane,COMMANDS): run them under the target's name, and say how long they took.
+define lane
+@printf '\n==> %s\n' '$@'; TIMEFORMAT='<== $@: %0R s'; time { $(1); }
+endef
+
+.PHONY: help
+help:  ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(INSTALLED)  ## Serve tiny models on the CPU, switch between plain and speculative rounds.
+	@$(BIN)/dynspec demo $(DEMO)
+
+.PHONY: test
+test: $(LANES)  ## Everything that CI runs.
+	@printf '\nall lanes passed: %s\n' '$(LANES)'
+
+.PHONY: install
+install: $(INSTALLED)  ## Make .venv and install the package, SGLang and the tools into it.
+
+$(INSTALLED): pyproject.toml
+	@printf '==> install: SGLang, PyTorch and the tools into $(VENV) (10 GB, 3 to 5 minutes)\n'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo 'expected $(PYTHON) with its venv module; install it, or set PYTHON=' >&2; exit 1; }
+	@TIMEFORMAT='<== install: %0R s'; \
+	    time $(BIN)/python -m pip install --disable-pip-version-check -e '.[testing,dev]'
+	@touch $@
+
+# Lanes run one after another even under `make -j`: they share two cores and a model cache.
+.NOTPARALLEL:
+
+.PHONY: $(LANES)
+$(LANES): $(INSTALLED)
+
+lint:  ## ruff: rules and formatting.
+	$(call lane,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
+
+types:  ## mypy, strict.
+	$(call lane,$(BIN)/mypy)
+
+test-core:  ## The core, with SGLang and torch impossible to import.
+	$(call lane,DYNSPEC_BLOCK_ENGINE=1 $(PYTEST) tests/core)
+
+test-seams:  ## The places where SGLang is hooked, against the installed SGLang.
+	$(call lane,$(PYTEST) tests/seams)
+
+test-cpu:  ## The CPU engine: kernels, attention, models.
+	$(call lane,$(PYTEST) tests/cpu)
+
+test-worker:  ## The worker's parts, without an engine.
+	$(call lane,$(PYTEST) tests/worker)
+
+test-engine:  ## SGLang's real scheduler on the CPU, with and without overlap.
+	$(call lane,$(PYTEST) tests/engine)
+
+test-package:  ## The wheel: contents, metadata, and the core's tests against it.
+	$(call lane,$(PYTEST) tests/package)
+
+.PHONY: clean
+clean:  ## Remove everything that was made here, .venv included.
+	rm -rf $(VENV) build dist out .benchmarks .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
