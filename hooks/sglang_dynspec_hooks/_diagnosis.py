@@ -160,11 +160,8 @@ def _seam_checks() -> Iterator[Check]:
         text = finding.found
         if finding.verdict is Verdict.BROKEN:
             text = f"expected {finding.expected}; found {text}; install a supported SGLang version"
-        yield Check(
-            verdict=finding.verdict,
-            subject=finding.record.target.removeprefix("sglang."),
-            text=text,
-        )
+        use = "hook" if isinstance(finding.record, Seam) else "call"
+        yield Check(verdict=finding.verdict, subject=f"{use} {finding.record.target}", text=text)
 
 
 def _policy_checks() -> Iterator[Check]:
