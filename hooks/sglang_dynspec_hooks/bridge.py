@@ -1,0 +1,293 @@
+"""
+The bridge between one SGLang scheduler and the core's round loop.
+
+Follows one decode round: `mark` observes the batch and writes the plan on it (before the launch),
+the worker reads the plan with `planned_depth` and stamps what ran on the result, `settle` turns the
+processed result into an outcome. Translation only: every decision is the core's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from sglang_dynspec import __version__
+from sglang_dynspec._plugins import load_policy, plugin_manager
+from sglang_dynspec.config import Config
+from sglang_dynspec.observation import Observation, Outcome
+from sglang_dynspec.policy import Limits
+from sglang_dynspec.rounds import Rounds
+from sglang_dynspec_hooks.exactness import count_plain_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+logger = logging.getLogger("sglang_dynspec")
+
+#: Prefix of the request ids that SGLang's health check generates with.
+_HEALTH_CHECK = "HEALTH_CHECK"
+
+
+class Bridge:
+    """
+    Joins the scheduler, the worker and `Rounds`.
+
+    Attributes:
+        depths: Candidate depths, ascending, beginning with 0.
+        upkeep_window: The configured window.
+        rounds: The core's round loop.
+        unmarked: Decode batches that reached the worker without a plan; they ran plain.
+        upkeep_faults: Faults of upkeep so far.
+    """
+
+    def __init__(self, *, config: Config, rounds: Rounds, worker: Any) -> None:
+        """
+        Join the three.
+
+        Args:
+            config: The resolved configuration.
+            rounds: The core's round loop.
+            worker: The dynspec worker.
+        """
+        assert config.depths is not None  # noqa: S101 - resolved configurations have them
+        assert config.upkeep_window is not None  # noqa: S101
+        self.depths = config.depths
+        self.upkeep_window = config.upkeep_window
+        self.rounds = rounds
+        self.unmarked = 0
+        self.upkeep_faults = 0
+        self.mark_faults = 0
+        self._worker = worker
+        self._scheduler: Any | None = None
+        self._last_settled: tuple[int, float] | None = None
+
+    @classmethod
+    def from_server_args(cls, server_args: Any, *, worker: Any) -> Bridge:
+        """
+        Build the bridge in the scheduler process from the configuration that the launcher resolved.
+
+        Raises:
+            ConfigError: The policy cannot be loaded here (the launcher checked it already).
+        """
+        config = Config.from_json(server_args._dynspec)
+        assert config.depths is not None  # noqa: S101
+        limits = Limits(
+            depths=config.depths,
+            max_running_requests=server_args.max_running_requests,
+            seed=config.seed,
+        )
+        policy = load_policy(config, limits)
+        rounds = Rounds(
+            policy=policy,
+            config=config,
+            depths=config.depths,
+            trace=_open_trace(config, server_args),
+            hooks=plugin_manager(),
+            log=logger,
+        )
+        return cls(config=config, rounds=rounds, worker=worker)
+
+    # --- observe -> decide -> plan
+
+    def mark(self, scheduler: Any, batch: Any) -> None:
+        """
+        Observe a batch about to be launched and write the plan on it.
+
+        Never raises: a fault makes the round plain and is counted.
+        """
+        self._scheduler = scheduler
+        if not batch.forward_mode.is_decode():
+            return
+        try:
+            observation = self._observe(scheduler, batch)
+            batch.dynspec_round = observation.round
+            batch.dynspec_plan = self.rounds.plan(observation)
+        except Exception:
+            batch.dynspec_plan = None
+            self.mark_faults += 1
+            if self.mark_faults == 1:
+                logger.exception(
+                    "dynspec: observing a batch failed and its round runs plain. "
+                    "Said once; counted in the server's internal state."
+                )
+
+    def planned_depth(self, batch: Any) -> int:
+        """Depth that the batch was marked with; 0 when it was not."""
+        plan = getattr(batch, "dynspec_plan", None)
+        if plan is None:
+            self.unmarked += 1
+            return 0
+        return int(plan.depth)
+
+    def stamp(self, batch: Any, result: Any) -> None:
+        """
+        Let the result say which round it is of and what was planned for it.
+
+        The batch itself moves on before its result is processed, and lives through many rounds.
+        """
+        plan = getattr(batch, "dynspec_plan", None)
+        if plan is not None:
+            result.dynspec_round = batch.dynspec_round
+            result.dynspec_planned = plan.depth
+            batch.dynspec_plan = None
+
+    def _observe(self, scheduler: Any, batch: Any) -> Observation:
+        reqs = batch.reqs
+        lengths = [req.kv.kv_committed_len for req in reqs]
+        rounds = self.rounds
+        allocator = scheduler.token_to_kv_pool_allocator
+        return Observation(
+            round=rounds.round,
+            batch_size=len(reqs),
+            padded_batch_size=len(reqs),
+            running=len(scheduler.running_batch.reqs),
+            waiting=len(scheduler.waiting_queue),
+            seq_len_sum=sum(lengths),
+            seq_len_max=max(lengths, default=0),
+            kv_free=allocator.available_size() / max(scheduler.max_total_num_tokens, 1),
+            depths=self.depths,
+            depth=rounds.depth,
+            depth_age=rounds.depth_age,
+            plain_requests=count_plain_requests(batch),
+        )
+
+    # --- outcome -> learn
+
+    def settle(self, batch: Any, result: Any, process: Callable[[], None]) -> None:
+        """
+        Process the result of a decode round and give its outcome to the core.
+
+        Under overlap a request that finished or was retracted reappears for one overshoot round, so
+        the live requests are noted first; health checks count for nothing.
+
+        Args:
+            batch: The batch, or the copy of it that the overlap loop kept.
+            result: Its result.
+            process: SGLang's own processing of the result.
+        """
+        round_ = getattr(result, "dynspec_round", None)
+        live = [
+            (row, req, len(req.output_ids))
+            for row, req in enumerate(batch.reqs)
+            if not (req.finished() or req.is_retracted)
+        ]
+        process()
+        finished = [row for row, req, _ in live if req.finished()]
+        if finished:
+            self._release(batch, finished)
+        if round_ is None:
+            return
+        counted = [entry for entry in live if not entry[1].rid.startswith(_HEALTH_CHECK)]
+        if not counted:
+            self.rounds.discard(round_)
+            return
+        depth = result.speculative_num_draft_tokens - 1
+        accepted = result.num_correct_drafts_per_req_cpu
+        self.rounds.learn(
+            Outcome(
+                round=round_,
+                depth=depth,
+                planned=result.dynspec_planned,
+                batch_size=len(counted),
+                accepted=tuple(accepted[row] for row, _, _ in counted) if depth else (),
+                tokens=sum(_delivered(req) - before for _, req, before in counted),
+                period=self._period(batch),
+            )
+        )
+
+    def _release(self, batch: Any, finished: list[int]) -> None:
+        """Keep the draft rows of finished requests whole for the radix cache."""
+        upkeep, scheduler = self._worker.upkeep, self._scheduler
+        if scheduler is not None and not scheduler.disable_radix_cache:
+            try:
+                with on_forward_stream(scheduler):
+                    upkeep.after_finish(batch, finished)
+            except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
+                self._worker.give_up_upkeep(error)
+        upkeep.forget(batch.req_pool_indices_cpu.numpy()[finished])
+
+    def _period(self, batch: Any) -> float | None:
+        """
+        Seconds since the previous decode round was settled, or None across a gap.
+
+        Both scheduler loops settle a round as soon as it is complete, so the time between two
+        settlements is what the later round added to the server's clock. Rounds that follow a
+        prefill or an idle gap are not comparable and give None.
+        """
+        now = time.monotonic()
+        previous, self._last_settled = self._last_settled, (batch.forward_iter, now)
+        if previous is None or batch.after_idle_gap or previous[0] + 1 != batch.forward_iter:
+            return None
+        return now - previous[1]
+
+    # --- account
+
+    def state(self) -> dict[str, Any]:
+        """What ``/get_server_info`` shows of us; plain JSON types."""
+        upkeep = self._worker.upkeep
+        ledger = upkeep._ledger
+        state: dict[str, Any] = {
+            **self.rounds.summary(),
+            "unmarked": self.unmarked,
+            "mark_faults": self.mark_faults,
+            "upkeep": {
+                "window": upkeep.window,
+                "passes": dict(upkeep.passes),
+                "pending": 0 if ledger is None else ledger.pending(),
+                "gaps": 0 if ledger is None else ledger.gaps,
+                "faults": self.upkeep_faults,
+            },
+        }
+        scheduler = self._scheduler
+        if scheduler is not None:
+            state["overlap"] = bool(scheduler.enable_overlap)
+            state["kv_free"] = int(scheduler.token_to_kv_pool_allocator.available_size())
+            state["kv_evictable"] = int(scheduler.tree_cache.evictable_size())
+        return state
+
+
+def _delivered(req: Any) -> int:
+    """Tokens of a request that its client gets: a stop may cut the newest run short."""
+    if req.finished() and req.finished_len is not None:
+        return int(req.finished_len)
+    return len(req.output_ids)
+
+
+@contextlib.contextmanager
+def on_forward_stream(scheduler: Any) -> Iterator[None]:
+    """
+    Run on the stream of the forwards, in order with what the scheduler's own stream does.
+
+    Without overlap both are one stream. With it, the scheduler's later writes to the request table
+    wait for the work inside, on the device; the host does not wait.
+    """
+    if not scheduler.enable_overlap:
+        yield
+        return
+    with scheduler.forward_stream_ctx:
+        scheduler.forward_stream.wait_stream(scheduler.schedule_stream)
+        yield
+    scheduler.schedule_stream.wait_stream(scheduler.forward_stream)
+
+
+def _open_trace(config: Config, server_args: Any) -> Any | None:
+    if config.trace is None:
+        return None
+    from sglang_dynspec.trace import TraceHeader, TraceWriter
+    from sglang_dynspec_hooks._version import installed_version
+
+    return TraceWriter(
+        config.trace,
+        TraceHeader(
+            sglang=installed_version(),
+            dynspec=__version__,
+            model=str(server_args.model_path),
+            draft=str(server_args.speculative_draft_model_path),
+            algorithm=str(server_args.speculative_algorithm),
+            depths=config.depths or (),
+            policy=config.policy,
+            options=config.options,
+        ),
+    )

@@ -1,0 +1,44 @@
+"""Seam: the speculative worker class. Ours derives from the one that SGLang chose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang_dynspec_hooks._seam import Kind, Seam
+
+SEAM = Seam(
+    target="sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker",
+    kind=Kind.AFTER,
+    parameters=("self", "server_args"),
+    reason="put a plain round beside the speculative one in the worker",
+    removal="SGLang lets a plugin name the worker class of EAGLE and STANDALONE",
+)
+
+
+def handler(result: type, _algorithm: Any, server_args: Any) -> type | None:
+    """
+    Return the dynspec worker class for a server that enabled us; None leaves SGLang's.
+
+    First use of any scheduler seam, so the place to confirm that all of them are in force.
+
+    Raises:
+        SeamError: A seam is not in force, or SGLang chose a worker that is not proved.
+    """
+    if getattr(server_args, "_dynspec", None) is None:
+        return None
+    from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+    from sglang.srt.speculative.standalone_worker_v2 import StandaloneWorkerV2
+
+    from sglang_dynspec.errors import SeamError
+    from sglang_dynspec_hooks import seams
+    from sglang_dynspec_hooks._seam import confirm_wrapped
+    from sglang_dynspec_hooks.worker.worker import dynspec_worker
+
+    confirm_wrapped(seams.scheduler())
+    if result not in (EAGLEWorkerV2, StandaloneWorkerV2):
+        raise SeamError(
+            expected="EAGLEWorkerV2 or StandaloneWorkerV2 as the speculative worker",
+            found=f"{result.__module__}.{result.__qualname__}",
+            remedy="start the server without --enable-plugin dynspec",
+        )
+    return dynspec_worker(result)

@@ -1,0 +1,1 @@
+"""The speculative worker with plain rounds: tiers, the plain round, lazy upkeep."""

@@ -1,0 +1,195 @@
+"""
+What the draft model's KV cache still lacks, per request slot.
+
+Every plain round leaves each of its requests one token behind in the draft model's KV cache. The
+`Ledger` keeps, per request slot, how many tokens that is and the rows needed to catch up: the
+target's hidden state and the produced token of each of the last ``width`` plain rounds.
+
+Host side (counts) and device side (rows) are both fixed arrays over the request slots: nothing is
+allocated per round and nothing grows. Rows lie in a ring over plain rounds, so that a round writes
+all its rows at one host-known ring position, without an index going up to the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """
+    The input of one upkeep pass over n requests.
+
+    Attributes:
+        tokens: Produced tokens, int32, shape (n * width,).
+        hidden: Target hidden rows, shape (n * width, hidden size), or None.
+        taken: Rows that count per request, at least 1, int64, shape (n,); on the device.
+        taken_cpu: The same on the host.
+        owing: Whether the request owed anything, bool, shape (n,); on the device.
+    """
+
+    tokens: torch.Tensor
+    hidden: torch.Tensor | None
+    taken: torch.Tensor
+    taken_cpu: npt.NDArray[np.int64]
+    owing: torch.Tensor
+
+
+class Ledger:
+    """Counts and rows of the tokens that plain rounds produced and no upkeep pass has covered."""
+
+    def __init__(self, *, width: int, slots: int, device: str) -> None:
+        """
+        Create an empty ledger.
+
+        Args:
+            width: Rows kept per slot, the most that one upkeep pass can cover.
+            slots: Number of request slots, the padding slot 0 included.
+            device: Device of the rows.
+        """
+        self.width = width
+        self._slots = slots
+        self._device = device
+        #: Consecutive plain rounds of each slot not yet covered, and the last of them.
+        self._counts: npt.NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+        self._last: npt.NDArray[np.int64] = np.full(slots, -2, dtype=np.int64)
+        #: Sequence length of each slot after its last plain round; host mirror where kept.
+        self._lengths = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._host_lengths: npt.NDArray[np.int64] | None = None
+        self._tokens = torch.zeros((width, slots), dtype=torch.int32, device=device)
+        #: Allocated at the first plain round, which shows the row's dtype and length.
+        self._hidden: torch.Tensor | None = None
+        self._round = -1
+        #: Requests that skipped a plain round while tokens were owed; expected to stay 0.
+        self.gaps = 0
+
+    def record(
+        self,
+        slots: torch.Tensor,
+        slots_cpu: npt.NDArray[np.int64],
+        *,
+        tokens: torch.Tensor,
+        hidden: torch.Tensor | None,
+        lengths: torch.Tensor,
+        lengths_cpu: torch.Tensor | None,
+    ) -> int:
+        """
+        Enter one plain round.
+
+        Args:
+            slots: Request slots, int64, shape (batch size,), on the device.
+            slots_cpu: The same on the host.
+            tokens: Produced tokens, int32, shape (batch size,).
+            hidden: Target hidden rows, shape (batch size, hidden size), or None.
+            lengths: Sequence lengths after the round, shape (batch size,).
+            lengths_cpu: Their host mirror, when the scheduler keeps one.
+
+        Returns:
+            The most tokens that any of the round's requests now owes.
+        """
+        self._round += 1
+        position = self._round % self.width
+        self._tokens[position].index_copy_(0, slots, tokens)
+        self._lengths.index_copy_(0, slots, lengths.to(torch.int64))
+        if hidden is not None:
+            if self._hidden is None:
+                self._hidden = torch.zeros(
+                    (self.width, self._slots, hidden.shape[-1]),
+                    dtype=hidden.dtype,
+                    device=self._device,
+                )
+            self._hidden[position].index_copy_(0, slots, hidden)
+
+        counts = self._counts[slots_cpu]
+        skipped = (self._last[slots_cpu] != self._round - 1) & (counts > 0)
+        if skipped.any():
+            self.gaps += int(skipped.sum())
+            counts[skipped] = 0
+        counts = np.minimum(counts + 1, self.width)
+        self._counts[slots_cpu] = counts
+        self._last[slots_cpu] = self._round
+        if lengths_cpu is not None:
+            if self._host_lengths is None:
+                self._host_lengths = np.zeros(self._slots, dtype=np.int64)
+            self._host_lengths[slots_cpu] = lengths_cpu.numpy()
+        return int(counts.max(initial=0))
+
+    def owed(self, slots_cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Tokens owed per slot, int64, the shape of ``slots_cpu``."""
+        return self._counts[slots_cpu]
+
+    def settle(self, slots_cpu: npt.NDArray[np.int64] | Sequence[int]) -> None:
+        """Strike the slots off: covered by a pass, by a speculative round, or prefilled anew."""
+        self._counts[slots_cpu] = 0
+
+    def clear(self) -> None:
+        """Strike every slot off."""
+        self._counts[:] = 0
+
+    def prune(self) -> None:
+        """
+        Strike off slots whose request left without finishing (retracted).
+
+        A finished request is settled at most one round after its last; anything older is dead.
+        """
+        self._counts[self._last < self._round - 1] = 0
+
+    def pending(self) -> int:
+        """Number of slots that owe tokens."""
+        self.prune()
+        return int(np.count_nonzero(self._counts))
+
+    def rows(self, slots_cpu: npt.NDArray[np.int64], owed: npt.NDArray[np.int64]) -> Rows:
+        """
+        Gather the rows of one upkeep pass, padded to ``width`` per slot.
+
+        Args:
+            slots_cpu: Request slots, int64, shape (n,), on the host.
+            owed: Tokens owed per slot, int64, shape (n,); 0 marks a slot that only pads the batch.
+        """
+        take = np.maximum(owed, 1)
+        # Ring positions of the last `take` rounds of each slot, oldest first, then padding.
+        first = self._last[slots_cpu] - take + 1
+        ring = (first[:, None] + np.arange(self.width)) % self.width
+        flat = ring * self._slots + slots_cpu[:, None]
+        # One upload: row indices, rows taken, and which slots count.
+        host = torch.from_numpy(np.concatenate([flat.ravel(), take, (owed > 0).astype(np.int64)]))
+        if self._tokens.is_cuda:
+            host = host.pin_memory()
+        up = host.to(self._tokens.device, non_blocking=True)
+        n = len(slots_cpu)
+        index = up[: n * self.width]
+        return Rows(
+            tokens=self._tokens.view(-1)[index],
+            hidden=None
+            if self._hidden is None
+            else self._hidden.view(-1, self._hidden.shape[-1])[index],
+            taken=up[n * self.width : n * self.width + n],
+            taken_cpu=take,
+            owing=up[n * self.width + n :].bool(),
+        )
+
+    def lengths(
+        self, slots: torch.Tensor, slots_cpu: npt.NDArray[np.int64]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Sequence lengths of the slots after their last plain round.
+
+        Returns:
+            int64 tensors of shape (n,): on the device, and on the host or None where the scheduler
+            keeps no host mirror.
+        """
+        host = self._host_lengths
+        return (
+            self._lengths[slots],
+            None if host is None else torch.from_numpy(host[slots_cpu]),
+        )

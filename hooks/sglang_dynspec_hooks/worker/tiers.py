@@ -1,0 +1,186 @@
+"""
+Tiers: the pre-built worker state of every depth, and the switch between them.
+
+SGLang sizes its draft, verify and draft-extend resources for one number of draft steps and bundles
+them in a ``SpecRuntimeState``. `Tiers` builds one per depth with SGLang's own builder and swaps
+them by assigning pointers: no logging, no allocation, nothing that grows with the number of
+switches. (SGLang's ``apply_runtime_state`` logs, allocates two tensors and appends to an unbounded
+override log on every switch.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """
+    Everything that has to change together when the depth changes.
+
+    Attributes:
+        depth: Draft steps of the worker in this tier; 0 is the plain tier.
+        draft_depth: Draft steps the *draft* worker is prepared for. Equal to ``depth``, except in
+            the plain tier, whose draft side is the upkeep tier's so that upkeep needs no switch.
+        state: SGLang's bundle of attention backends and graph runners.
+        chain_parents: The draft tree of a chain, int64, shape (max batch size, parent count).
+        chain_scores: The chain's score indices, int64, shape (max batch size, draft_depth).
+    """
+
+    depth: int
+    draft_depth: int
+    state: Any
+    chain_parents: torch.Tensor
+    chain_scores: torch.Tensor
+
+
+class Tiers:
+    """
+    The worker's tiers, built once at start-up.
+
+    Takes the place of SGLang's ``AdaptiveController``: the worker's ``init_cuda_graphs`` calls
+    `register` with the tier it started in, then `init_states`. The callbacks by which SGLang would
+    let its own controller decide do nothing, because the plan on the batch decides.
+    """
+
+    def __init__(self, worker: Any, *, depths: Sequence[int], upkeep_depth: int) -> None:
+        """
+        Describe the tiers; `init_states` builds them.
+
+        Args:
+            worker: The speculative worker; its initial depth must be the largest of ``depths``.
+            depths: Candidate depths, ascending, beginning with 0.
+            upkeep_depth: Depth of the tier that runs upkeep passes (their width is one more).
+        """
+        self._worker = worker
+        self._depths = tuple(depths)
+        self._upkeep_depth = upkeep_depth
+        self._tiers: dict[int, Tier] = {}
+        self.active = max(depths)
+
+    def register(self, state: Any, steps: int | None = None) -> None:
+        """Adopt the tier that SGLang itself built at start-up."""
+        depth = state.speculative_num_steps if steps is None else steps
+        self._tiers[depth] = self._tier(depth, depth, state)
+
+    def init_states(self, cuda_graph_bs: list[int] | None = None) -> None:
+        """
+        Build the tiers that are missing and leave the largest depth in force.
+
+        Args:
+            cuda_graph_bs: Batch sizes to capture, or None when CUDA graphs are off.
+        """
+        wanted = {*self._depths, self._upkeep_depth} - {0}
+        for depth in sorted(wanted - self._tiers.keys()):
+            state = self._worker.build_adaptive_runtime_state(
+                speculative_num_steps=depth,
+                speculative_num_draft_tokens=depth + 1,
+                cuda_graph_bs=cuda_graph_bs,
+            )
+            self._tiers[depth] = self._tier(depth, depth, state)
+        self._tiers[0] = self._plain_tier(self._tiers[self._upkeep_depth])
+        self.activate(self.active)
+
+    def activate(self, depth: int) -> None:
+        """
+        Put the tier of ``depth`` in force.
+
+        Raises:
+            KeyError: ``depth`` has no tier.
+        """
+        tier = self._tiers[depth]
+        if depth == self.active and self._worker.speculative_num_steps == depth:
+            return
+        state = tier.state
+        worker = self._worker
+        worker.speculative_num_steps = depth
+        worker.speculative_num_draft_tokens = depth + 1
+
+        draft = worker.draft_worker
+        draft.speculative_num_steps = tier.draft_depth
+        draft.speculative_num_draft_tokens = tier.draft_depth + 1
+        draft.draft_attn_backend = state.draft_attn_backend
+        draft.draft_runner.draft_attn_backend = state.draft_attn_backend
+        draft.cuda_graph_runner = state.cuda_graph_runner
+        draft.draft_extend_attn_backend = state.draft_extend_attn_backend
+        if state.draft_extend_attn_backend is not None:
+            draft.draft_runner.attn_backend = state.draft_extend_attn_backend
+        draft.cuda_graph_runner_for_draft_extend = state.cuda_graph_runner_for_draft_extend
+        draft._topk1_parents_prealloc = tier.chain_parents
+        draft._topk1_score_indices_prealloc = tier.chain_scores
+
+        target = worker.target_worker.model_runner
+        target.attn_backend = state.target_attn_backend
+        target.decode_cuda_graph_runner = state.target_graph_runner
+        self.active = depth
+
+    # SGLang's controller interface; the plan on the batch has already decided.
+
+    def activate_step_by_batch(self, batch_size: int) -> None:
+        """Do nothing: the tier of the plan is in force before SGLang asks."""
+
+    def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
+        """Do nothing: outcomes reach the policy tagged with the depth that ran."""
+
+    def _plain_tier(self, upkeep: Tier) -> Tier:
+        from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
+
+        runner = self._worker.target_worker.model_runner
+        # The attribute is a construction-time side channel that SGLang's own tier builder restores.
+        saved = runner.init_new_workspace
+        try:
+            target_attn_backend = runner._get_attention_backend(init_new_workspace=True)
+        finally:
+            runner.init_new_workspace = saved
+        state = SpecRuntimeState(
+            speculative_num_steps=0,
+            speculative_num_draft_tokens=1,
+            draft_attn_backend=upkeep.state.draft_attn_backend,
+            cuda_graph_runner=None,
+            target_attn_backend=target_attn_backend,
+            # A verify graph cannot replay a plain round, so plain rounds run eagerly.
+            target_graph_runner=None,
+            draft_extend_attn_backend=upkeep.state.draft_extend_attn_backend,
+            cuda_graph_runner_for_draft_extend=upkeep.state.cuda_graph_runner_for_draft_extend,
+        )
+        return Tier(
+            depth=0,
+            draft_depth=upkeep.depth,
+            state=state,
+            chain_parents=upkeep.chain_parents,
+            chain_scores=upkeep.chain_scores,
+        )
+
+    def _tier(self, depth: int, draft_depth: int, state: Any) -> Tier:
+        """Bundle ``state`` with the chain constants that SGLang rebuilds at every switch."""
+        draft = self._worker.draft_worker
+        saved = (
+            draft.speculative_num_steps,
+            draft.speculative_num_draft_tokens,
+            draft._topk1_parents_prealloc,
+            draft._topk1_score_indices_prealloc,
+        )
+        draft.speculative_num_steps = draft_depth
+        draft.speculative_num_draft_tokens = draft_depth + 1
+        try:
+            draft._rebuild_topk1_chain_buffers()
+            return Tier(
+                depth=depth,
+                draft_depth=draft_depth,
+                state=state,
+                chain_parents=draft._topk1_parents_prealloc,
+                chain_scores=draft._topk1_score_indices_prealloc,
+            )
+        finally:
+            (
+                draft.speculative_num_steps,
+                draft.speculative_num_draft_tokens,
+                draft._topk1_parents_prealloc,
+                draft._topk1_score_indices_prealloc,
+            ) = saved

@@ -1,0 +1,131 @@
+"""
+The worker: SGLang's speculative worker with a plain round beside the speculative one.
+
+`dynspec_worker` derives from the worker class that SGLang chose. The plan of the batch decides what
+a decode round runs; prefill is SGLang's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sglang_dynspec_hooks.bridge import Bridge
+from sglang_dynspec_hooks.worker.plain import run_plain_round
+from sglang_dynspec_hooks.worker.tiers import Tiers
+from sglang_dynspec_hooks.worker.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+logger = logging.getLogger("sglang_dynspec")
+
+
+class DynspecWorkerMixin:
+    """
+    What a dynspec worker adds to ``EAGLEWorkerV2`` and to what derives from it.
+
+    Attributes:
+        dynspec: The bridge between this worker, its scheduler and the core.
+        upkeep: Keeps the draft model's KV cache warm through plain rounds.
+    """
+
+    dynspec: Bridge
+    upkeep: Upkeep
+
+    def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
+        super().__init__(  # type: ignore[call-arg]
+            server_args=server_args,
+            gpu_id=gpu_id,
+            nccl_port=nccl_port,
+            target_worker=target_worker,
+        )
+        self.dynspec = Bridge.from_server_args(server_args, worker=self)
+        depths, window = self.dynspec.depths, self.dynspec.upkeep_window
+        # Without upkeep a pass never runs, but the plain tier still borrows a draft side.
+        upkeep_depth = max(window - 1, 0) or max(depths)
+        self.adaptive_controller = Tiers(self, depths=depths, upkeep_depth=upkeep_depth)
+        self.upkeep = Upkeep(self, window=window, depth=upkeep_depth)
+        self._last_round_was_bare = False
+
+    @property
+    def last_shared_read_runner(self) -> Any:
+        """The runner that was the last to read shared buffers in the newest round."""
+        if self._last_round_was_bare:
+            return self.target_worker.model_runner  # type: ignore[attr-defined]
+        return super().last_shared_read_runner  # type: ignore[misc]
+
+    def forward_batch_generation(
+        self,
+        batch: Any,
+        on_publish: Callable[[torch.Tensor], None] | None = None,
+        grammar_barrier: Callable[[], None] | None = None,
+        pp_proxy_tensors: Any | None = None,
+    ) -> Any:
+        """Run one round of the batch: prefill as SGLang does, decode as the plan on it says."""
+        self._last_round_was_bare = False
+        forward = super().forward_batch_generation  # type: ignore[misc]
+        if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
+            self.upkeep.forget(batch.req_pool_indices_cpu.numpy())
+            return forward(batch, on_publish, grammar_barrier, pp_proxy_tensors)
+        if batch.forward_mode.is_idle():
+            return forward(batch, on_publish, grammar_barrier, pp_proxy_tensors)
+
+        depth = self.dynspec.planned_depth(batch)
+        if depth == 0:
+            result = self._plain_round(batch, on_publish, grammar_barrier)
+        else:
+            self._settle_upkeep(batch)
+            self.adaptive_controller.activate(depth)
+            result = forward(batch, on_publish, grammar_barrier, pp_proxy_tensors)
+        self.dynspec.stamp(batch, result)
+        return result
+
+    def _plain_round(
+        self,
+        batch: Any,
+        on_publish: Callable[[torch.Tensor], None] | None,
+        grammar_barrier: Callable[[], None] | None,
+    ) -> Any:
+        self.adaptive_controller.activate(0)
+        result, hidden = run_plain_round(
+            self, batch, on_publish=on_publish, grammar_barrier=grammar_barrier
+        )
+        try:
+            self._last_round_was_bare = not self.upkeep.after_plain_round(batch, result, hidden)
+        except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
+            self.give_up_upkeep(error)
+        return result
+
+    def _settle_upkeep(self, batch: Any) -> None:
+        try:
+            self.upkeep.before_speculative_round(batch)
+        except Exception as error:  # noqa: BLE001 - see _plain_round
+            self.give_up_upkeep(error)
+        # The speculative round covers its own tokens, and extends over nothing older.
+        self.upkeep.forget(batch.req_pool_indices_cpu.numpy())
+
+    def give_up_upkeep(self, error: Exception) -> None:
+        """Go on without upkeep after a fault, and say so once."""
+        self.upkeep.set_window(0)
+        self.dynspec.upkeep_faults += 1
+        logger.error(
+            "dynspec: upkeep of the draft model failed and is off from now on: %r. Outputs stay "
+            "right; drafts after plain rounds will be poor. Please report this.",
+            error,
+            exc_info=error,
+        )
+
+
+@functools.cache
+def dynspec_worker(base: type) -> type:
+    """
+    Return the dynspec worker class derived from ``base``.
+
+    Args:
+        base: ``EAGLEWorkerV2`` or ``StandaloneWorkerV2``, as SGLang chose it.
+    """
+    return type(f"Dynspec{base.__name__}", (DynspecWorkerMixin, base), {})

@@ -1,0 +1,101 @@
+"""The ledger by value: what is owed, and which rows pay for it."""
+
+import numpy as np
+import torch
+
+from sglang_dynspec_hooks.worker.ledger import Ledger
+
+WIDTH, SLOTS, HIDDEN = 4, 6, 2
+
+
+def plain_round(ledger, slots, *, base, length):
+    """Record a round whose token and hidden row of slot s are base + s."""
+    slots_cpu = np.asarray(slots)
+    tokens = torch.tensor([base + s for s in slots], dtype=torch.int32)
+    hidden = tokens.float()[:, None].expand(-1, HIDDEN).contiguous()
+    lengths = torch.full((len(slots),), length)
+    return ledger.record(
+        torch.tensor(slots),
+        slots_cpu,
+        tokens=tokens,
+        hidden=hidden,
+        lengths=lengths,
+        lengths_cpu=lengths,
+    )
+
+
+def ledger():
+    return Ledger(width=WIDTH, slots=SLOTS, device="cpu")
+
+
+def test_rows_come_oldest_first_and_padded():
+    book = ledger()
+    assert plain_round(book, [1, 2], base=10, length=5) == 1
+    assert plain_round(book, [1, 2, 3], base=20, length=6) == 2
+    slots = np.array([1, 3, 5])
+    owed = book.owed(slots)
+    assert owed.tolist() == [2, 1, 0]
+    rows = book.rows(slots, owed)
+    tokens = rows.tokens.view(3, WIDTH)
+    assert tokens[0, :2].tolist() == [11, 21]
+    assert tokens[1, :1].tolist() == [23]
+    assert rows.hidden.view(3, WIDTH, HIDDEN)[0, :2, 0].tolist() == [11.0, 21.0]
+    assert rows.taken.tolist() == [2, 1, 1]
+    assert rows.owing.tolist() == [True, True, False]
+
+
+def test_the_ring_wraps():
+    book = ledger()
+    for step in range(7):
+        plain_round(book, [2], base=100 * step, length=step)
+        if step == 4:
+            book.settle(np.array([2]))
+    rows = book.rows(np.array([2]), book.owed(np.array([2])))
+    assert rows.taken.tolist() == [2]
+    assert rows.tokens[:2].tolist() == [502, 602]
+
+
+def test_counts_stop_at_the_width():
+    book = ledger()
+    for step in range(WIDTH + 3):
+        most = plain_round(book, [4], base=step, length=step)
+    assert most == WIDTH
+    rows = book.rows(np.array([4]), book.owed(np.array([4])))
+    assert rows.tokens.tolist() == [4 + step for step in range(3, WIDTH + 3)]
+
+
+def test_a_request_that_left_without_finishing_is_pruned():
+    book = ledger()
+    plain_round(book, [1, 2], base=0, length=1)
+    plain_round(book, [1], base=0, length=2)
+    assert book.pending() == 2  # slot 2 may still be the newest overlapped finish
+    plain_round(book, [1], base=0, length=3)
+    assert book.pending() == 1
+    assert book.owed(np.array([1, 2])).tolist() == [3, 0]
+
+
+def test_a_gap_is_counted_and_starts_over():
+    book = ledger()
+    plain_round(book, [1, 2], base=0, length=1)
+    plain_round(book, [2], base=10, length=2)
+    plain_round(book, [1, 2], base=20, length=3)
+    assert book.gaps == 1
+    assert book.owed(np.array([1, 2])).tolist() == [1, 3]
+
+
+def test_lengths_are_those_after_the_last_plain_round():
+    book = ledger()
+    plain_round(book, [1], base=0, length=7)
+    plain_round(book, [1, 3], base=0, length=8)
+    device, host = book.lengths(torch.tensor([3, 1]), np.array([3, 1]))
+    assert device.tolist() == [8, 8]
+    assert host.tolist() == [8, 8]
+
+
+def test_clear_and_settle_leave_nothing():
+    book = ledger()
+    plain_round(book, [1, 2, 3], base=0, length=1)
+    book.settle(np.array([1]))
+    assert book.pending() == 2
+    book.clear()
+    assert book.pending() == 0
