@@ -43,10 +43,11 @@ def describe(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  # a fault in somebody's __str__ must not become ours
         message = "(its message cannot be shown)"
     text = f"{type(error).__name__}: {message}"
-    frames = traceback.extract_tb(error.__traceback__, limit=-1)
-    if frames:
-        last = frames[-1]
-        text += f" ({last.filename}:{last.lineno} in {last.name})"
+    frames = traceback.extract_tb(error.__traceback__)
+    # The import system's own frames say nothing about where the fault is.
+    told = [frame for frame in frames if not frame.filename.startswith("<frozen")]
+    if told:
+        text += f" ({told[-1].filename}:{told[-1].lineno} in {told[-1].name})"
     return text
 
 

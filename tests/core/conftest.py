@@ -1,0 +1,101 @@
+"""Shared pieces of the core's tests, and the blocker that proves the core needs no engine."""
+
+import importlib.abc
+import os
+import sys
+
+import pytest
+
+from sglang_dynspec import Config, Limits, Observation, Outcome, Policy
+from sglang_dynspec.rounds import Rounds
+
+pytest_plugins = ["pytester", "sglang_dynspec.testing"]
+
+ENGINE = ("sglang", "torch", "sglang_dynspec_hooks")
+
+DEPTHS = (0, 1, 3)
+
+
+class EngineBlocker(importlib.abc.MetaPathFinder):
+    """Refuses to import the engine and the code that knows it."""
+
+    def find_spec(self, name, path=None, target=None):  # noqa: ARG002
+        if name.partition(".")[0] in ENGINE:
+            raise ModuleNotFoundError(f"{name} is blocked: the core must not import it", name=name)
+
+
+if os.environ.get("DYNSPEC_BLOCK_ENGINE") == "1":
+    imported = [name for name in ENGINE if name in sys.modules]
+    if imported:
+        raise RuntimeError(f"blocked modules are imported already: {imported}")
+    sys.meta_path.insert(0, EngineBlocker())
+
+
+@pytest.fixture
+def limits():
+    return Limits(depths=DEPTHS)
+
+
+@pytest.fixture
+def observe():
+    """Build an observation that says little but the batch size."""
+
+    def build(batch_size=1, **fields):
+        return Observation(
+            **{
+                "batch_size": batch_size,
+                "padded_batch_size": batch_size,
+                "running": batch_size,
+                "waiting": 0,
+                "seq_len_sum": 100 * batch_size,
+                "seq_len_max": 100,
+                "kv_free": 0.5,
+                "depths": DEPTHS,
+                "depth": 0,
+                "depth_age": 0,
+                **fields,
+            }
+        )
+
+    return build
+
+
+class Cycle:
+    """Drives `Rounds` one whole round at a time."""
+
+    def __init__(self, rounds, observe):
+        self.rounds = rounds
+        self.observe = observe
+
+    def __call__(self, batch_size=1, accepted=None, **fields):
+        rounds = self.rounds
+        observation = self.observe(
+            batch_size, depth=rounds.depth, depth_age=rounds.depth_age, round=rounds.round, **fields
+        )
+        plan = rounds.plan(observation)
+        if accepted is None:
+            accepted = (0,) * batch_size if plan.depth else ()
+        rounds.learn(
+            Outcome(
+                round=observation.round,
+                depth=plan.depth,
+                planned=plan.depth,
+                batch_size=batch_size,
+                accepted=accepted,
+                tokens=batch_size + sum(accepted),
+            )
+        )
+        return plan
+
+
+@pytest.fixture
+def cycle(observe, limits):
+    """Build `Rounds` around a policy and give a function that runs one round."""
+
+    def build(policy, *, config=None, **arguments):
+        assert isinstance(policy, Policy)
+        policy.configure(limits)
+        config = (config or Config()).resolve(None)
+        return Cycle(Rounds(policy=policy, config=config, depths=DEPTHS, **arguments), observe)
+
+    return build
