@@ -1,0 +1,303 @@
+"""
+`CpuEngine`: SGLang's real engine on a CPU, as a context manager for tests.
+
+It wraps `sglang.Engine` and adds what tests need: models built on demand, plain records instead
+of dicts, a policy that plays a script, figures of the KV pool, and an end that leaves no process.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from sglang_dynspec_hooks.cpu import probe, scripted
+from sglang_dynspec_hooks.cpu.environment import command_line, engine_args, prepare_environment
+from sglang_dynspec_hooks.cpu.models import ModelPair, build
+from sglang_dynspec_hooks.cpu.process import EngineProcess
+from sglang_dynspec_hooks.cpu.records import Completion, EngineDiedError, KvFigures
+
+if TYPE_CHECKING:
+    from sglang_dynspec_hooks.cpu.fixture import EngineFactory
+
+__all__ = [
+    "Completion",
+    "CpuEngine",
+    "EngineDiedError",
+    "KvFigures",
+    "command_line",
+    "engine_args",
+    "engine_factory",
+    "prepare_environment",
+]
+
+T = TypeVar("T")
+
+#: One set of sampling parameters, or one per request.
+Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+class CpuEngine:
+    """
+    SGLang's engine on a CPU, with or without speculation and dynspec.
+
+    A speculative engine without dynspec runs every round at ``depth``.
+    """
+
+    def __init__(
+        self,
+        *,
+        algorithm: str | None = None,
+        model: str | ModelPair = "random",
+        depth: int = 3,
+        overlap: bool = True,
+        radix_cache: bool = True,
+        page_size: int = 1,
+        chunked_prefill_size: int | None = None,
+        dynspec: Mapping[str, Any] | None = None,
+        cache: Path | None = None,
+        **extra: Any,
+    ) -> None:
+        """
+        Describe an engine; `start` starts it.
+
+        Args:
+            algorithm: ``EAGLE3``, ``STANDALONE`` or None for a server without speculation.
+            model: A name that `models.build` knows, or built models.
+            depth: Draft steps per round, with dynspec the largest candidate.
+            overlap: Whether to use the overlap scheduler.
+            radix_cache: Whether to keep finished requests' KV.
+            page_size: Slots per page of the KV pool.
+            chunked_prefill_size: Most prompt tokens per prefill pass; None for SGLang's default.
+            dynspec: Fields for `sglang_dynspec.enable`; None leaves dynspec out. With the policy
+                `scripted.TARGET`, a path for its script is filled in and ``min_dwell`` is 1.
+            cache: Where built models are kept; None for the user's cache directory.
+            **extra: More arguments of `sglang.Engine`; they win over the ones above.
+        """
+        self.models = build(model, cache) if isinstance(model, str) else model
+        self.arguments: dict[str, Any] = {
+            **engine_args(
+                self.models.target,
+                algorithm=algorithm,
+                draft_path=None if algorithm is None else self.models.draft(algorithm),
+                depth=depth,
+                overlap=overlap,
+                radix_cache=radix_cache,
+                page_size=page_size,
+                chunked_prefill_size=chunked_prefill_size,
+            ),
+            **extra,
+        }
+        self._dynspec = None if dynspec is None else dict(dynspec)
+        self._overlap = overlap
+        self._scratch: Path | None = None
+        self._process: EngineProcess | None = None
+
+    def start(self) -> Self:
+        """
+        Start the engine; takes 10 to 20 seconds.
+
+        Raises:
+            RuntimeError: When SGLang was imported before without the CPU engine.
+            EngineDiedError: When a process of the engine dies.
+        """
+        prepare_environment()
+        self._scratch = Path(tempfile.mkdtemp(prefix="dynspec-engine-"))
+        try:
+            self._enable_dynspec()
+            self._process = EngineProcess(self.arguments)
+            self._require_scheduler()
+        except BaseException:
+            self.shutdown()
+            raise
+        return self
+
+    def shutdown(self) -> None:
+        """End the engine and all its processes; does nothing when it is not running."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+        scratch, self._scratch = self._scratch, None
+        if scratch is None:
+            return
+        shutil.rmtree(scratch, ignore_errors=True)
+        if self._dynspec is not None:
+            import sglang_dynspec
+
+            sglang_dynspec.disable()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    @property
+    def sgl(self) -> Any:
+        """The `sglang.Engine` itself."""
+        return self._running().sgl
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the `sglang.Engine`, such as ``sgl.async_generate(...)``."""
+        return self._running().run(coroutine)
+
+    def generate(
+        self,
+        prompts: Sequence[str] | None = None,
+        sampling_params: Sampling | None = None,
+        *,
+        input_ids: Sequence[Sequence[int]] | None = None,
+        **options: Any,
+    ) -> list[Completion]:
+        """
+        Answer requests, all sent at once.
+
+        Args:
+            prompts: One text per request, or
+            input_ids: One list of token ids per request.
+            sampling_params: For all, or one per request; None for greedy.
+            **options: More arguments of ``async_generate``, each for all or one per request.
+
+        Returns:
+            One record per request, and per sample when ``n`` is above 1.
+        """
+        call = self.sgl.async_generate(
+            prompt=None if prompts is None else list(prompts),
+            input_ids=None if input_ids is None else [list(ids) for ids in input_ids],
+            sampling_params=_sampling(sampling_params),
+            **options,
+        )
+        answers = self.run(call)
+        return [Completion.of(answer) for answer in answers]
+
+    def stream(
+        self,
+        input_ids: Sequence[int],
+        sampling_params: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Iterator[Completion]:
+        """
+        Answer one request step by step; other calls, such as `abort`, may come in between.
+
+        Args:
+            input_ids: The prompt.
+            sampling_params: None for greedy.
+            **options: More arguments of ``async_generate``, such as ``rid``.
+
+        Yields:
+            What there is of the answer so far, after each step.
+        """
+        chunks = self.run(
+            self.sgl.async_generate(
+                input_ids=list(input_ids),
+                sampling_params=_sampling(sampling_params),
+                stream=True,
+                **options,
+            )
+        )
+        while (chunk := self.run(anext(chunks, None))) is not None:
+            yield Completion.of(chunk)
+
+    def abort(self, rid: str) -> None:
+        """Abort the request that was sent with this ``rid``."""
+        self.sgl.tokenizer_manager.abort_request(rid)
+
+    def flush_cache(self) -> None:
+        """Empty the radix cache; possible only when no request runs."""
+        self.run(self.sgl.tokenizer_manager.flush_cache())
+
+    def internal_state(self) -> dict[str, Any]:
+        """Return the scheduler's account of itself; takes milliseconds of its loop."""
+        states: list[dict[str, Any]] = self.run(self.sgl.tokenizer_manager.get_internal_state())
+        return states[0]
+
+    def set_internal_state(self, **numbers: float) -> bool:
+        """
+        Change settings of the running scheduler, as ``/set_internal_state`` does.
+
+        Returns:
+            Whether the scheduler accepted all of them.
+        """
+        from sglang.srt.managers.io_struct import SetInternalStateReq
+
+        request = SetInternalStateReq(server_args=numbers)
+        accepted: list[bool] = self.run(self.sgl.tokenizer_manager.set_internal_state(request))
+        return all(accepted)
+
+    def kv(self) -> KvFigures:
+        """Return the figures of the KV pool."""
+        return KvFigures(**self.internal_state()[probe.KEY])
+
+    def free_kv(self) -> int:
+        """Return how many KV slots no request holds: all of them when none runs."""
+        figures = self.kv()
+        return figures.free + figures.evictable
+
+    def play(self, script: Mapping[str, Any]) -> None:
+        """
+        Let the scripted policy play a script from now on; see `scripted.Scripted`.
+
+        Raises:
+            RuntimeError: When the engine runs without the scripted policy.
+        """
+        self._running()
+        if self._scratch is None or not self._is_scripted():
+            raise RuntimeError(
+                f"expected an engine with the policy {scripted.TARGET}; found another; "
+                f"pass dynspec={{'policy': {scripted.TARGET!r}}}"
+            )
+        scripted.write(self._scratch / scripted.FILE_NAME, script)
+
+    def _is_scripted(self) -> bool:
+        return self._dynspec is not None and self._dynspec.get("policy") == scripted.TARGET
+
+    def _enable_dynspec(self) -> None:
+        if self._dynspec is None or self._scratch is None:
+            return
+        import sglang_dynspec
+
+        fields = dict(self._dynspec)
+        if self._is_scripted():
+            path = self._scratch / scripted.FILE_NAME
+            fields["options"] = {"path": str(path), **fields.get("options", {})}
+            fields.setdefault("min_dwell", 1)
+        sglang_dynspec.enable(**fields)
+
+    def _require_scheduler(self) -> None:
+        """Refuse to run with the other scheduler loop than asked for: a hook did not apply."""
+        runs_overlap = not self.internal_state()["disable_overlap_schedule"]
+        if runs_overlap != self._overlap:
+            raise RuntimeError(
+                f"expected an engine with overlap={self._overlap}; found overlap={runs_overlap}; "
+                f"SGLang did not apply the hooks of dynspec_cpu, read its log"
+            )
+
+    def _running(self) -> EngineProcess:
+        if self._process is None:
+            raise RuntimeError("expected a running engine; found none; call start() first")
+        return self._process
+
+
+def engine_factory(tmp_path_factory: Any) -> "EngineFactory":
+    """
+    Return what the public pytest fixture ``dynspec_engine`` hands to tests.
+
+    Args:
+        tmp_path_factory: pytest's fixture; models of the run are kept in its directory.
+    """
+    from sglang_dynspec_hooks.cpu.fixture import EngineFactory
+
+    return EngineFactory(tmp_path_factory.mktemp("dynspec-models"))
+
+
+def _sampling(given: Sampling | None) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return the parameters as SGLang takes them; greedy by default."""
+    if given is None:
+        return {"temperature": 0}
+    return dict(given) if isinstance(given, Mapping) else [dict(each) for each in given]

@@ -1,0 +1,71 @@
+"""Install the CPU engine in one of SGLang's processes, or refuse."""
+
+import inspect
+import pkgutil
+
+from sglang_dynspec.errors import SeamError
+from sglang_dynspec_hooks._seam import Seam
+from sglang_dynspec_hooks.cpu import seams
+from sglang_dynspec_hooks.entry import Role
+
+
+def install(role: Role) -> None:
+    """
+    Register the hooks of this process.
+
+    The launcher gets the hook that keeps the overlap scheduler; a scheduler gets the attention
+    backends, a torch form of one kernel and the figures of `probe`; the others get nothing.
+
+    Args:
+        role: What this process is to SGLang.
+
+    Raises:
+        SeamError: When ``sgl_kernel`` is not the shadow, or a hooked function is not as known.
+    """
+    if role is Role.BYSTANDER:
+        return
+    _require_shadow()
+    if role is Role.SCHEDULER:
+        from sglang_dynspec_hooks.cpu import attention
+
+        attention.install()
+        hooks = seams.scheduler()
+    else:
+        hooks = seams.launcher()
+
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    for hook in hooks:
+        _require_known(hook.seam)
+        HookRegistry.register(hook.seam.target, hook.handler, HookType[hook.seam.kind.value])
+
+
+def _require_shadow() -> None:
+    import sgl_kernel
+
+    if not getattr(sgl_kernel, "DYNSPEC_SHADOW", False):
+        raise SeamError(
+            expected="the sgl_kernel of sglang_dynspec_hooks/cpu/shadow",
+            found=str(sgl_kernel.__file__),
+            remedy="start in the environment of "
+            "sglang_dynspec_hooks.cpu.engine.prepare_environment",
+        )
+
+
+def _require_known(seam: Seam) -> None:
+    """
+    Refuse a function that is not there or has other parameters.
+
+    SGLang would log a hook that does not apply and go on without it.
+    """
+    try:
+        parameters = tuple(inspect.signature(pkgutil.resolve_name(seam.target)).parameters)
+        found = f"({', '.join(parameters)})"
+    except (ImportError, AttributeError) as error:
+        parameters, found = (), str(error)
+    if parameters != seam.parameters:
+        raise SeamError(
+            expected=f"{seam.target}({', '.join(seam.parameters)})",
+            found=found,
+            remedy=f"install sglang{seam.sglang}",
+        )

@@ -1,0 +1,178 @@
+"""
+Models with random weights: a target and drafts that depend on the whole history.
+
+What a random Llama says next depends on every token before it, so a wrong or missing KV row
+changes its output, for the target and for a STANDALONE draft alike. The draft's weights are the
+target's plus noise: without noise every draft is right, with more noise fewer are. A random
+EAGLE3 head is almost never right.
+
+The tests' other family, whose acceptance is known exactly, is in `constructed`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Generator, Tensor
+
+from sglang_dynspec_hooks.cpu.checkpoint import (
+    Shape,
+    Weights,
+    cached,
+    layer_shapes,
+    write_checkpoint,
+    write_eagle3_head,
+)
+
+#: Noise at which a STANDALONE draft of depth 3 has 1 to 2 drafts accepted on average.
+PARTLY_AGREEING = 0.1
+
+_NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """Directories of a target and its drafts."""
+
+    target: Path
+    #: A whole model, for the algorithm STANDALONE.
+    standalone: Path
+    #: A head on the target's hidden states, for the algorithm EAGLE3.
+    eagle3: Path
+
+    def draft(self, algorithm: str) -> Path:
+        """
+        Return the draft of an algorithm.
+
+        Raises:
+            ValueError: For an algorithm without one.
+        """
+        drafts = {"STANDALONE": self.standalone, "EAGLE3": self.eagle3}
+        if algorithm not in drafts:
+            raise ValueError(
+                f"expected an algorithm among {', '.join(drafts)}; found {algorithm!r}; choose one"
+            )
+        return drafts[algorithm]
+
+
+# SGLang's default EAGLE3 capture needs eight layers of the target.
+_TARGET_SHAPE = Shape(vocabulary=512, layers=8)
+_HEAD_SHAPE = Shape(vocabulary=512, layers=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomRecipe:
+    """What decides the weights of a random model."""
+
+    shape: Shape
+    seed: int
+    #: Standard deviation of the noise on each matrix, relative to the matrix's own.
+    noise: float = 0.0
+
+
+def build(name: str, cache: Path | None = None) -> ModelPair:
+    """
+    Build models by name.
+
+    Args:
+        name: ``random``: a random target and a STANDALONE draft that equals it; ``noisy``: with a
+            draft that agrees partly; ``constructed``: see `constructed`, at its defaults.
+        cache: Where checkpoints are kept; None for the user's cache directory.
+
+    Raises:
+        ValueError: For another name.
+    """
+    if name == "random":
+        return random_pair(cache)
+    if name == "noisy":
+        return random_pair(cache, noise=PARTLY_AGREEING)
+    if name == "constructed":
+        from sglang_dynspec_hooks.cpu.constructed import constructed_pair
+
+        return constructed_pair(cache)
+    raise ValueError(
+        f"expected models random, noisy or constructed; found {name!r}; choose one of them"
+    )
+
+
+def random_pair(cache: Path | None = None, *, seed: int = 0, noise: float = 0.0) -> ModelPair:
+    """
+    Build a random target, a STANDALONE draft that is the target plus noise, and an EAGLE3 head.
+
+    Args:
+        cache: Where checkpoints are kept; None for the user's cache directory.
+        seed: Seed of all the weights.
+        noise: Relative noise on the STANDALONE draft's matrices; 0: draft and target are one.
+
+    Returns:
+        The directories, built if they are not in the cache.
+    """
+    target = _llama(cache, RandomRecipe(shape=_TARGET_SHAPE, seed=seed))
+    standalone = _llama(cache, RandomRecipe(shape=_TARGET_SHAPE, seed=seed, noise=noise))
+    return ModelPair(target=target, standalone=standalone, eagle3=_eagle3(cache, seed))
+
+
+def _llama(cache: Path | None, recipe: RandomRecipe) -> Path:
+    def build(directory: Path) -> None:
+        weights = _llama_weights(recipe.shape, Generator().manual_seed(recipe.seed))
+        if recipe.noise:
+            _add_noise(weights, recipe.noise, Generator().manual_seed(recipe.seed + 1))
+        write_checkpoint(directory, recipe.shape, weights)
+
+    return cached(cache, "random-llama", recipe, build)
+
+
+def _eagle3(cache: Path | None, seed: int) -> Path:
+    recipe = RandomRecipe(shape=_HEAD_SHAPE, seed=seed)
+
+    def build(directory: Path) -> None:
+        weights = _eagle3_weights(recipe.shape, Generator().manual_seed(seed + 2))
+        write_eagle3_head(directory, recipe.shape, weights)
+
+    return cached(cache, "random-eagle3", recipe, build)
+
+
+def _llama_weights(shape: Shape, generator: Generator) -> Weights:
+    hidden, vocabulary = shape.hidden, shape.vocabulary
+    weights = {
+        "model.embed_tokens.weight": torch.randn(vocabulary, hidden, generator=generator),
+        "model.norm.weight": torch.ones(hidden),
+        # Far apart logits: the greedy choice does not hang on the last bits of a sum.
+        "lm_head.weight": 4 * _matrix(vocabulary, hidden, generator),
+    }
+    for layer in range(shape.layers):
+        prefix = f"model.layers.{layer}."
+        for name, size in layer_shapes(shape).items():
+            # Sharper attention: the output must depend on which keys it sees.
+            gain = 2 if name.startswith(("self_attn.q_proj", "self_attn.k_proj")) else 1
+            weights[prefix + name] = gain * _matrix(*size, generator)
+        weights |= {prefix + name: torch.ones(hidden) for name in _NORMS}
+    return weights
+
+
+def _eagle3_weights(shape: Shape, generator: Generator) -> Weights:
+    hidden = shape.hidden
+    weights = {
+        # The head reads the hidden states of three of the target's layers.
+        "fc.weight": _matrix(hidden, 3 * hidden, generator),
+        "norm.weight": torch.ones(hidden),
+        "lm_head.weight": _matrix(shape.vocabulary, hidden, generator),
+    }
+    for name, size in layer_shapes(shape, inputs=2 * hidden).items():
+        weights[f"midlayer.{name}"] = _matrix(*size, generator)
+    for name in (*_NORMS, "hidden_norm.weight"):
+        weights[f"midlayer.{name}"] = torch.ones(hidden)
+    return weights
+
+
+def _matrix(outputs: int, inputs: int, generator: Generator) -> Tensor:
+    """Return a random matrix that keeps the size of its input."""
+    return torch.randn(outputs, inputs, generator=generator) / inputs**0.5
+
+
+def _add_noise(weights: Weights, noise: float, generator: Generator) -> None:
+    """Add noise to every matrix in place; vectors, the norms' weights, stay."""
+    for weight in weights.values():
+        if weight.dim() > 1:
+            deviation = noise * weight.std()
+            weight.add_(deviation * torch.randn(weight.shape, generator=generator))

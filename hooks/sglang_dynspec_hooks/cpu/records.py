@@ -1,0 +1,51 @@
+"""What the CPU engine gives back, as plain records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class EngineDiedError(RuntimeError):
+    """A process of the engine died; its own traceback is on stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The answer to one request, or what there is of it so far when streaming."""
+
+    output_ids: tuple[int, ...]
+    text: str
+    #: SGLang's account of the request.
+    meta_info: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> "Completion":
+        """Make a record of SGLang's answer."""
+        return cls(
+            output_ids=tuple(answer["output_ids"]),
+            text=answer["text"],
+            meta_info=answer["meta_info"],
+        )
+
+    @property
+    def accepted_histogram(self) -> tuple[int, ...]:
+        """Rounds by number of accepted drafts, from 0; empty without speculative rounds."""
+        return tuple(self.meta_info.get("spec_correct_drafts_histogram") or ())
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the request ended: ``length``, ``stop``, ``abort``; None while it has not."""
+        reason = self.meta_info.get("finish_reason")
+        return None if reason is None else str(reason["type"])
+
+
+@dataclass(frozen=True, slots=True)
+class KvFigures:
+    """The KV pool, in slots."""
+
+    #: Slots that requests and the radix cache may use.
+    capacity: int
+    #: Slots that nobody holds.
+    free: int
+    #: Slots that the radix cache alone holds; they can be freed at any time.
+    evictable: int

@@ -1,0 +1,167 @@
+"""
+`CpuServer`: a real ``sglang serve`` on the CPU engine, as a child process on loopback.
+
+The server's launcher, scheduler and detokenizer run in a session of their own: a Ctrl-C on the
+terminal reaches the caller alone, and the caller ends the whole session.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sysconfig
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sglang_dynspec_hooks.cpu.environment import command_line, prepare_environment
+from sglang_dynspec_hooks.cpu.records import EngineDiedError
+
+#: Seconds between two looks at a server that is starting.
+_POLL = 0.2
+
+
+class CpuServer:
+    """
+    A server with its log; as a context manager it is started, and stopped for certain.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        log: Path,
+        flags: Sequence[str] = (),
+        port: int | None = None,
+    ) -> None:
+        """
+        Describe a server; `start` starts it.
+
+        Args:
+            arguments: Of `environment.engine_args`.
+            log: File for everything the server prints; replaced.
+            flags: Further command-line arguments, as they are typed.
+            port: Where it listens; None for a free port.
+        """
+        self.port = free_port() if port is None else port
+        self.log = log
+        listening = {"host": "127.0.0.1", "port": self.port, "skip_server_warmup": True}
+        self.command = ["sglang", "serve", *command_line({**arguments, **listening}), *flags]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a final slash."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        """Start the processes and return at once; `wait` waits until it serves."""
+        # SGLang's settings of the caller's shell, such as a list of plugins, are not meant for us.
+        env = {name: text for name, text in os.environ.items() if not name.startswith("SGLANG_")}
+        script = Path(sysconfig.get_path("scripts")) / self.command[0]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+                [str(script), *self.command[1:]],
+                env=prepare_environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self
+
+    def is_serving(self) -> bool:
+        """
+        Tell whether the server answers.
+
+        Raises:
+            EngineDiedError: When its launcher has ended.
+        """
+        import httpx
+
+        if self._process is None or self._process.poll() is not None:
+            status = "no process" if self._process is None else self._process.returncode
+            raise EngineDiedError(
+                f"expected a running server; found exit status {status}; read {self.log}"
+            )
+        with contextlib.suppress(httpx.HTTPError):
+            # /health would generate a token.
+            return httpx.get(f"{self.url}/model_info", timeout=5).is_success
+        return False
+
+    def wait(self, seconds: float = 300) -> None:
+        """
+        Wait until the server answers; takes 20 seconds on an idle machine.
+
+        Args:
+            seconds: How long to wait at most.
+
+        Raises:
+            EngineDiedError: When its launcher ends, or the time is up.
+        """
+        deadline = time.monotonic() + seconds
+        while not self.is_serving():
+            if time.monotonic() > deadline:
+                raise EngineDiedError(
+                    f"expected a server that answers after {seconds:.0f} s; found none; "
+                    f"read {self.log}"
+                )
+            time.sleep(_POLL)
+
+    def tail(self, lines: int = 30) -> str:
+        """Return the last lines of the log."""
+        try:
+            with self.log.open(errors="replace") as file:
+                return "".join(deque(file, maxlen=lines)).rstrip()
+        except FileNotFoundError:
+            return ""
+
+    def terminate(self) -> None:
+        """Ask the server to end, and return at once."""
+        if self._process is not None and self._process.poll() is None:
+            # The launcher alone: it takes the end of a child that it did not ask for as a crash.
+            self._process.terminate()
+
+    def stop(self, seconds: float = 15) -> None:
+        """
+        End the server and everything it started; does nothing when it is not running.
+
+        Args:
+            seconds: How long it may take to end by itself.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            if process.poll() is None:
+                process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+        finally:
+            # Also when this was interrupted: the session must not outlive the caller.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # After a failure there is nothing left to say to it.
+        self.stop(15 if error is None else 0)
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
