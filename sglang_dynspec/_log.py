@@ -12,6 +12,9 @@ from typing import Any, cast
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+#: structlog's own frames between our call and the standard library's, plus one.
+_STACKLEVEL = 4
+
 
 def structured(log: logging.Logger | None, name: str) -> structlog.stdlib.BoundLogger:
     """
@@ -51,10 +54,10 @@ def describe(error: BaseException) -> str:
     return text
 
 
-def _line(_: WrappedLogger, __: str, event: EventDict) -> str:
+def _line(_: WrappedLogger, __: str, event: EventDict) -> tuple[tuple[str], dict[str, int]]:
     name = event.pop("event")
     fields = [f"{key}={_value(value)}" for key, value in event.items()]
-    return " ".join([str(name), *fields])
+    return (" ".join([str(name), *fields]),), {"stacklevel": _STACKLEVEL}
 
 
 def _value(value: object) -> str:

@@ -85,7 +85,8 @@ class Observers:
 def _callers(hooks: pluggy.PluginManager | None, name: str) -> Callers:
     if hooks is None:
         return ()
-    plugins = [found.plugin for found in getattr(hooks.hook, name).get_hookimpls()]
+    # In the order pluggy would call them: its list holds the first to call last.
+    plugins = [found.plugin for found in reversed(getattr(hooks.hook, name).get_hookimpls())]
     return tuple(
         (
             hooks.get_name(plugin) or repr(plugin),

@@ -116,7 +116,7 @@ def from_environment(environ: Mapping[str, str], fields: Fields) -> Source:
         text = environ[variable]
         origin = f"{variable}={text} in the environment"
         if name not in fields:
-            raise _unknown(variable, [PREFIX + known.upper() for known in fields], "environment")
+            raise _unknown(name, fields, f"the environment, as {variable}")
         _put(source, name, _read(name, text, fields), origin)
     return source
 
@@ -239,10 +239,11 @@ def explain(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     if isinstance(cause, ConfigError):
         found = cause.found + (f" ({origin})" if origin else "")
         return ConfigError(expected=cause.expected, found=found, remedy=cause.remedy)
-    message = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    found = origin or repr(first["input"])
+    _, phrased, wanted = first["msg"].partition("Input should be ")
     return ConfigError(
-        expected=f"{path or 'the configuration'} to be {message}",
-        found=origin or repr(first["input"]),
+        expected=f"{path or 'the configuration'} to be {wanted if phrased else 'valid'}",
+        found=found if phrased else f"{found} ({first['msg']})",
         remedy=f"correct {name or 'it'}, or leave it out",
     )
 

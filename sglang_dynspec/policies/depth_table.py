@@ -2,6 +2,7 @@
 `DepthTable`: look the depth up by batch size.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,6 +17,9 @@ _EXAMPLES = {
     "vllm": "[[1, 16, 3], [17, 64, 1]]",
     "trtllm": '{"4": 4, "8": 2, "32": 1}',
 }
+
+#: ``1-16``, ``65-`` (open) or ``7`` (one size).
+_RANGE = re.compile(r"\s*([0-9]+)\s*(?:(-)\s*([0-9]+)?\s*)?")
 
 
 class Row(NamedTuple):
@@ -103,10 +107,12 @@ class DepthTable(Policy):
 def _rows_of_table(table: Mapping[str, int]) -> list[Row]:
     rows = []
     for key, depth in table.items():
-        low, dash, high = str(key).partition("-")
-        if not low.strip().isdecimal() or not (high.strip().isdecimal() or (dash and not high)):
+        match = _RANGE.fullmatch(str(key))
+        if match is None:
             raise _malformed("table", f"the range {key!r}")
-        rows.append(Row(int(low), int(high) if high else None, _depth("table", depth)))
+        low, dash, high = match.groups()
+        last = int(high) if high else None if dash else int(low)
+        rows.append(Row(int(low), last, _depth("table", depth)))
     return rows
 
 

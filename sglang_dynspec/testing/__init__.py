@@ -9,12 +9,20 @@ Opt in with ``pytest_plugins = ["sglang_dynspec.testing"]``. It offers
 - `assert_lossless`: compare the outputs of two engines.
 
 Nothing here is automatic: importing it changes no environment, and no fixture runs unasked.
+
+PYTEST_DONT_REWRITE: there is no assertion in this file. Without this word pytest would warn where a
+test module imports from here before it names this plugin.
 """
 
-from sglang_dynspec.testing.contract import PolicyContract
-from sglang_dynspec.testing.engine import EngineFactory, dynspec_engine
-from sglang_dynspec.testing.lossless import assert_lossless
-from sglang_dynspec.testing.runs import PolicyRun, RunPolicy, policy_run, run_policy
+import pytest
+
+# Has to come before the import of what it names.
+pytest.register_assert_rewrite("sglang_dynspec.testing.contract")
+
+from sglang_dynspec.testing.contract import PolicyContract  # noqa: E402
+from sglang_dynspec.testing.engine import EngineFactory, dynspec_engine  # noqa: E402
+from sglang_dynspec.testing.lossless import assert_lossless  # noqa: E402
+from sglang_dynspec.testing.runs import PolicyRun, RunPolicy, policy_run, run_policy  # noqa: E402
 
 __all__ = [
     "EngineFactory",

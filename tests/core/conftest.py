@@ -9,8 +9,6 @@ import pytest
 from sglang_dynspec import Config, Limits, Observation, Outcome, Policy
 from sglang_dynspec.rounds import Rounds
 
-pytest_plugins = ["pytester", "sglang_dynspec.testing"]
-
 ENGINE = ("sglang", "torch", "sglang_dynspec_hooks")
 
 DEPTHS = (0, 1, 3)

@@ -1,0 +1,307 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sglang_dynspec import Config, ConfigError
+
+
+def load(*pairs, flags=None, file=None, environ=None):
+    return Config.load(
+        flags=flags, option_pairs=list(pairs), config_file=file, environ=environ or {}
+    )
+
+
+def refusal(*pairs, **sources):
+    with pytest.raises(ConfigError) as caught:
+        load(*pairs, **sources)
+    return caught.value
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(text):
+        path = tmp_path / "dynspec.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_the_defaults():
+    config = load()
+    assert config == Config()
+    assert config.policy == "threshold"
+    assert config.options == {}
+    assert (config.depths, config.upkeep_window) == (None, None)
+    assert (config.min_dwell, config.dead_band) == (4, 0.02)
+    assert (config.error_budget, config.slow_policy_us) == (8, 1000.0)
+    assert (config.exact_sampling, config.allow_unproved) == (True, False)
+
+
+class TestPrecedence:
+    def test_each_source_wins_over_the_one_below(self, toml):
+        environ = {f"SGLANG_DYNSPEC_{name}": "1" for name in ("MIN_DWELL", "ERROR_BUDGET", "SEED")}
+        environ["SGLANG_DYNSPEC_DEAD_BAND"] = "0.1"
+        file = toml("min_dwell = 2\nerror_budget = 2\nseed = 2")
+        config = load("min_dwell=4", flags={"min_dwell": 3, "error_budget": 3}, file=file,
+                      environ=environ)  # fmt: skip
+        assert config.min_dwell == 4
+        assert config.error_budget == 3
+        assert config.seed == 2
+        assert config.dead_band == 0.1
+        assert config.slow_policy_us == 1000.0
+
+    def test_a_flag_that_was_not_given_wins_over_nothing(self, toml):
+        config = load(flags={"policy": None}, file=toml('policy = "never"'))
+        assert config.policy == "never"
+
+    def test_a_later_pair_wins(self):
+        assert load("seed=1", "seed=2", "a=1", "a=2").options == {"a": 2}
+        assert load("seed=1", "seed=2").seed == 2
+
+    def test_options_of_one_policy_are_merged(self, toml):
+        file = toml('policy = "threshold"\n[options]\nbatch_size = 8\nhysteresis = 1')
+        assert load("batch_size=16", file=file).options == {"batch_size": 16, "hysteresis": 1}
+
+    def test_options_stay_behind_with_their_policy(self, toml):
+        file = toml('policy = "threshold"\n[options]\nbatch_size = 8')
+        config = load("depth=1", flags={"policy": "always"}, file=file)
+        assert (config.policy, config.options) == ("always", {"depth": 1})
+
+    def test_options_without_a_policy_belong_to_the_default(self, toml):
+        file = toml("[options]\nbatch_size = 8")
+        assert load(flags={"policy": "never"}, file=file).options == {}
+        assert load(flags={"policy": "threshold"}, file=file).options == {"batch_size": 8}
+
+
+class TestPairs:
+    @pytest.mark.parametrize(
+        ("pair", "field", "value"),
+        [
+            ("depths=0,1,3", "depths", (0, 1, 3)),
+            ("depths=[0, 2]", "depths", (0, 2)),
+            ("depths=3", "depths", (0, 3)),
+            ("min_dwell=7", "min_dwell", 7),
+            ("dead_band=1", "dead_band", 1.0),
+            ("exact_sampling=false", "exact_sampling", False),
+            ("exact_sampling=0", "exact_sampling", False),
+            ("allow_unproved=yes", "allow_unproved", True),
+            ("policy=never", "policy", "never"),
+            ("upkeep_window=null", "upkeep_window", None),
+            ('options={"a": 1}', "options", {"a": 1}),
+        ],
+    )
+    def test_a_field(self, pair, field, value):
+        assert getattr(load(pair), field) == value
+
+    @pytest.mark.parametrize(
+        ("pair", "value"),
+        [
+            ("a=1", 1),
+            ("a=x", "x"),
+            ("a=[1, 2]", [1, 2]),
+            ("a=x=y", "x=y"),
+            ("a=", ""),
+            ("a=1,2", "1,2"),
+        ],
+    )
+    def test_an_option(self, pair, value):
+        assert load(pair).options == {"a": value}
+
+    @pytest.mark.parametrize("pair", ["batch_size", "=3", ""])
+    def test_no_pair(self, pair):
+        error = refusal(pair)
+        assert error.expected == "--dynspec-option KEY=VALUE"
+        assert error.found == repr(pair)
+
+
+class TestUnknownKeys:
+    def test_in_the_file(self, toml):
+        error = refusal(file=toml("min_dwel = 3"))
+        assert "'min_dwel'" in error.found
+        assert "dynspec.toml" in error.found
+        assert error.remedy.startswith("did you mean min_dwell? accepted: allow_unproved, ")
+
+    def test_in_the_arguments(self):
+        error = refusal(flags={"polcy": "never"})
+        assert error.remedy.startswith("did you mean policy?")
+
+    def test_in_the_environment(self):
+        error = refusal(environ={"SGLANG_DYNSPEC_SEDE": "1"})
+        assert error.found == "'sede' in the environment, as SGLANG_DYNSPEC_SEDE"
+        assert error.remedy.startswith("did you mean seed?")
+
+    def test_variables_of_the_engine_side_and_of_others_are_left_alone(self):
+        environ = {"SGLANG_DYNSPEC_CPU_ENGINE": "1", "SGLANG_DYNSPEC": "{}", "SGLANG_X": "1"}
+        assert load(environ=environ) == Config()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("pair", "expected"),
+        [
+            ("min_dwell=x", "min_dwell to be a valid integer"),
+            ("min_dwell=1.5", "min_dwell to be a valid integer"),
+            ("min_dwell=true", "min_dwell to be a valid integer"),
+            ("min_dwell=-1", "min_dwell to be greater than or equal to 0"),
+            ("dead_band=NaN", "dead_band to be a finite number"),
+            ("dead_band=-0.1", "dead_band to be greater than or equal to 0"),
+            ("slow_policy_us=0", "slow_policy_us to be greater than 0"),
+            ("error_budget=-1", "error_budget to be greater than or equal to 0"),
+            ("exact_sampling=2", "exact_sampling to be a valid boolean"),
+            ("upkeep_window=-1", "upkeep_window to be greater than or equal to 0"),
+            ("options=3", "options to be a valid dictionary"),
+            ("seed=1.5", "seed to be a valid integer"),
+        ],
+    )
+    def test_a_wrong_value(self, pair, expected):
+        error = refusal(pair)
+        assert error.expected == expected
+        assert error.found == f"--dynspec-option {pair}"
+
+    @pytest.mark.parametrize(
+        ("depths", "found"),
+        [
+            ("0", "[0]"),
+            ("0,17", "17 in [0, 17]"),
+            ("0,-1", "-1 in [0, -1]"),
+            ("1,1", "a repetition in [1, 1]"),
+            ("0,true", "True in [0, True]"),
+            ("0,1.0", "1.0 in [0, 1.0]"),
+            ("0,x", "'x' in [0, 'x']"),
+            ("[]", "[]"),
+            ("[[1]]", "[1] in [[1]]"),
+        ],
+    )
+    def test_depths(self, depths, found):
+        error = refusal(f"depths={depths}")
+        assert error.expected.startswith("depths to be whole numbers from 0 to 16, each once")
+        assert error.found == f"{found} (--dynspec-option depths={depths})"
+
+    def test_depths_that_are_no_list(self):
+        assert refusal(flags={"depths": 3}).found == "3 (depths=3)"
+
+    def test_the_place_is_named(self, toml):
+        assert "seed in " in refusal(file=toml('seed = "1"')).found
+        found = refusal(environ={"SGLANG_DYNSPEC_SEED": "x"}).found
+        assert found == "SGLANG_DYNSPEC_SEED=x in the environment"
+        assert refusal(flags={"seed": "1"}).found == "seed='1'"
+
+    def test_options_json_cannot_hold(self):
+        error = refusal(flags={"options": {"a": {1, 2}}})
+        assert error.expected == "options to be JSON values"
+        assert "{1, 2}" in error.found
+        assert "nan" in refusal(flags={"options": {"a": float("nan")}}).found
+
+    def test_a_missing_file(self, tmp_path):
+        error = refusal(file=tmp_path / "none.toml")
+        assert error.expected == f"a readable file at {tmp_path / 'none.toml'}"
+        assert error.found == "FileNotFoundError: No such file or directory"
+
+    @pytest.mark.parametrize("data", [b"policy = ", b"\xff"])
+    def test_a_file_that_is_not_toml(self, tmp_path, data):
+        path = tmp_path / "bad.toml"
+        path.write_bytes(data)
+        assert refusal(file=path).expected == f"TOML in {path}"
+
+    def test_a_trace_where_there_is_no_directory(self, tmp_path):
+        error = refusal(flags={"trace": tmp_path / "none" / "trace"})
+        assert error.found == f"no directory {tmp_path / 'none'}"
+
+    def test_a_trace_that_is_a_directory(self, tmp_path):
+        assert refusal(flags={"trace": tmp_path}).found == "a directory of that name"
+
+    def test_a_trace_that_may_not_be_written(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("os.access", lambda path, mode: False)  # noqa: ARG005
+        error = refusal(f"trace={tmp_path}/trace")
+        assert error.found == "no permission to write there"
+
+
+def test_the_configuration_is_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        Config().seed = 3
+
+
+class TestResolve:
+    @pytest.mark.parametrize(
+        ("depths", "largest", "resolved", "window"),
+        [
+            (None, None, (0, 1, 3), 4),
+            (None, 1, (0, 1), 2),
+            (None, 2, (0, 1, 2), 3),
+            (None, 3, (0, 1, 3), 4),
+            (None, 5, (0, 1, 3, 5), 4),
+            ([2], None, (0, 2), 3),
+            ([3, 1], 3, (0, 1, 3), 4),
+        ],
+    )
+    def test_depths_and_window(self, depths, largest, resolved, window):
+        config = Config(depths=depths).resolve(largest)
+        assert (config.depths, config.upkeep_window) == (resolved, window)
+        assert config.resolve(largest) == config
+
+    def test_what_was_set_stays(self):
+        assert Config(upkeep_window=0).resolve(3).upkeep_window == 0
+        assert Config(upkeep_window=4).resolve(3).upkeep_window == 4
+
+    def test_a_depth_above_the_largest(self):
+        with pytest.raises(ConfigError, match="no depth above the largest, 3") as caught:
+            Config(depths=[1, 5]).resolve(3)
+        assert caught.value.found == "5 in depths=[0, 1, 5]"
+
+    def test_the_largest_is_not_among_the_depths(self):
+        with pytest.raises(ConfigError, match="the largest depth, 5") as caught:
+            Config(depths=[1, 3]).resolve(5)
+        assert caught.value.remedy == "add 5, or set --speculative-num-steps=3"
+
+    def test_a_window_outside_its_range(self):
+        with pytest.raises(ConfigError, match="upkeep_window from 0 to 4") as caught:
+            Config(upkeep_window=5).resolve(3)
+        assert caught.value.found == "5"
+
+    @pytest.mark.parametrize("largest", [0, 17])
+    def test_a_largest_depth_outside_its_range(self, largest):
+        with pytest.raises(ConfigError, match="a largest depth from 1 to 16"):
+            Config().resolve(largest)
+
+
+class TestJson:
+    def test_a_damaged_text_is_refused(self):
+        with pytest.raises(ConfigError, match="the configuration to be valid"):
+            Config.from_json("{")
+        with pytest.raises(ConfigError, match="depths to be whole numbers"):
+            Config.from_json('{"depths": [99]}')
+
+    json_values = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=6,
+    )  # fmt: skip
+
+    @given(
+        options=st.dictionaries(st.text(), json_values, max_size=3),
+        depths=st.none() | st.sets(st.integers(1, 16), min_size=1).map(tuple),
+        window=st.none() | st.integers(0, 17),
+        trace=st.none() | st.just(Path("a b/t.jsonl")),
+        dead_band=st.floats(0, 1e6),
+        seed=st.integers(),
+    )
+    def test_round_trip(self, *, options, depths, window, trace, dead_band, seed):
+        config = Config(
+            options=options,
+            depths=depths,
+            upkeep_window=window,
+            trace=trace,
+            dead_band=dead_band,
+            seed=seed,
+        )
+        assert Config.from_json(config.to_json()) == config
+        json.loads(config.to_json())
+
+    def test_a_resolved_configuration_round_trips(self):
+        config = Config(options={"table": {"1-": 1}}).resolve(5)
+        assert Config.from_json(config.to_json()) == config
