@@ -10,11 +10,12 @@ override log on every switch.)
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import torch
 
@@ -119,6 +120,16 @@ class Tiers:
         target.attn_backend = state.target_attn_backend
         target.decode_cuda_graph_runner = state.target_graph_runner
         self.active = depth
+
+    @contextmanager
+    def borrowed(self, depth: int) -> Iterator[None]:
+        """Put the tier of ``depth`` in force for a moment, then the one that was."""
+        before = self.active
+        self.activate(depth)
+        try:
+            yield
+        finally:
+            self.activate(before)
 
     # SGLang's controller interface; the plan on the batch has already decided.
 

@@ -162,7 +162,9 @@ class Upkeep:
         finished.has_grammar = False
         finished.forward_mode = _decode_mode()
         lengths, lengths_cpu = self._ledger.lengths(finished.req_pool_indices, slots_cpu)
-        self._pass(finished, slots_cpu, lengths, lengths_cpu, None)
+        # Under overlap the next round is launched already and may have put another tier in force.
+        with self._worker.adaptive_controller.borrowed(0):
+            self._pass(finished, slots_cpu, lengths, lengths_cpu, None)
         self.passes["finish"] += 1
         return True
 
