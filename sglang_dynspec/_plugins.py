@@ -8,6 +8,7 @@ registered like anyone's.
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ from sglang_dynspec.marker import PROJECT
 from sglang_dynspec.policy import Limits, Policy
 
 _GROUP = "sglang_dynspec.policies"
+
+#: ``package.module:Class``.
+_PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +113,7 @@ def find_policy(name: str) -> type[Policy]:
     Raises:
         ConfigError: There is no such policy, or it is not a usable subclass of `Policy`.
     """
-    if ":" in name:
+    if _PATH.fullmatch(name):
         with _current_directory_importable():
             found = _load(EntryPoint(name=name, value=name, group=_GROUP))
     else:
@@ -170,10 +174,7 @@ def list_policies() -> list[PolicyInfo]:
     """
     infos = []
     for name, offer in sorted(_offers().items()):
-        if isinstance(offer, EntryPoint):
-            target = offer.value
-        else:
-            target = f"{offer.__module__}:{offer.__qualname__}"
+        target = _target(offer)
         try:
             kind = find_policy(name)
         except ConfigError as error:
@@ -201,14 +202,20 @@ def _offers() -> dict[str, EntryPoint | type[Policy]]:
     return offers
 
 
+def _target(offer: EntryPoint | type[Policy]) -> str:
+    if isinstance(offer, EntryPoint):
+        return offer.value
+    return f"{offer.__module__}:{offer.__qualname__}"
+
+
 def _offer(
     offers: dict[str, EntryPoint | type[Policy]], name: str, offer: EntryPoint | type[Policy]
 ) -> None:
     before = offers.setdefault(name, offer)
-    if before != offer:
+    if _target(before) != _target(offer):
         raise ConfigError(
             expected=f"one policy called {name}",
-            found=f"two, {before!r} and {offer!r}",
+            found=f"two, {_target(before)} and {_target(offer)}",
             remedy="uninstall one, or name the class as package.module:Class",
         )
 

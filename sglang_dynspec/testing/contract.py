@@ -97,7 +97,7 @@ class PolicyContract:
                 period=lambda depth, size: 0.01 + 0.001 * depth + 0.0001 * size,
                 lag=lag,
             )
-            assert run.faults == 0, run
+            assert run.faults == 0, repr(run)
 
     def _kind(self) -> type[Policy]:
         # Through the class: a function-like attribute would be bound to the instance.

@@ -17,7 +17,7 @@ DEPTHS = (0, 1, 3)
 class EngineBlocker(importlib.abc.MetaPathFinder):
     """Refuses to import the engine and the code that knows it."""
 
-    def find_spec(self, name, path=None, target=None):  # noqa: ARG002
+    def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ENGINE:
             raise ModuleNotFoundError(f"{name} is blocked: the core must not import it", name=name)
 

@@ -215,7 +215,7 @@ class TestRefusals:
         assert refusal(flags={"trace": tmp_path}).found == "a directory of that name"
 
     def test_a_trace_that_may_not_be_written(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("os.access", lambda path, mode: False)  # noqa: ARG005
+        monkeypatch.setattr("os.access", lambda path, mode: False)
         error = refusal(f"trace={tmp_path}/trace")
         assert error.found == "no permission to write there"
 

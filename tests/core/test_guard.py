@@ -20,7 +20,7 @@ class Scripted(Policy):
         self.learned = []
         self.asked = 0
 
-    def decide(self, observation):  # noqa: ARG002
+    def decide(self, observation):
         self.asked += 1
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(step, BaseException):
@@ -178,7 +178,7 @@ class TestFaults:
 
     def test_learning_counts_and_stops_too(self, guard):
         policy = Scripted(Plan(depth=3))
-        policy.learn = lambda outcome: 1 / 0  # noqa: ARG005
+        policy.learn = lambda outcome: 1 / 0
         ask = guard(policy, error_budget=1)
         for _ in range(4):
             ask.guard.learn(OUTCOME)

@@ -1,0 +1,296 @@
+import errno
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sglang_dynspec import ConfigError, Outcome, Plan, TraceError
+from sglang_dynspec.policies import Always
+from sglang_dynspec.trace import (
+    TraceHeader,
+    TraceRound,
+    TraceWriter,
+    iter_rounds,
+    read_header,
+    read_trace,
+)
+from sglang_dynspec.trace import writer as writer_module
+
+HEADER = TraceHeader(
+    sglang="0.5.23",
+    dynspec="0.1.0",
+    model="/models/target",
+    draft="/models/draft",
+    algorithm="EAGLE3",
+    depths=(0, 1, 3),
+    policy="depth_table",
+    options={"table": {"1-": 3}},
+    started="2026-01-02T03:04:05+00:00",
+)
+
+NEVER = 3600.0
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trace.jsonl"
+
+
+@pytest.fixture
+def open_writer(path):
+    """Open writers that write to the file only when told to."""
+    writers = []
+
+    def build(target=path, **arguments):
+        arguments = {"flush_interval": NEVER, **arguments}
+        writers.append(TraceWriter(target, HEADER, **arguments))
+        return writers[-1]
+
+    yield build
+    for writer in writers:
+        try:
+            writer.close()
+        except OSError:
+            continue
+
+
+@pytest.fixture
+def put(observe):
+    """Write a round."""
+
+    def write(writer, index=0, **fields):
+        ran = {"depth": 3, "planned": 3, "batch_size": 2, "accepted": (3, 0), "tokens": 5}
+        writer.write(
+            observe(2, kv_free=0.123456789, waiting=7),
+            Plan(depth=3, reason="row 1-: 3"),
+            Outcome(round=index, **(ran | fields)),
+        )
+
+    return write
+
+
+class TestRoundTrip:
+    def test_header_and_rounds(self, path, open_writer, put):
+        times = iter([100.0, 100.25, 101.5])
+        writer = open_writer(clock=lambda: next(times))
+        put(writer, 0, period=0.02)
+        put(writer, 1, depth=0, planned=3, accepted=())
+        writer.close()
+
+        trace = read_trace(path)
+
+        assert trace.header == HEADER
+        assert trace.rounds[0] == TraceRound(
+            round=0,
+            t=0.25,
+            batch_size=2,
+            padded_batch_size=2,
+            running=2,
+            waiting=7,
+            seq_len_sum=200,
+            seq_len_max=100,
+            kv_free=0.123457,
+            depth=3,
+            planned=3,
+            reason="row 1-: 3",
+            accepted=(3, 0),
+            tokens=5,
+            period=0.02,
+        )
+        assert (trace.rounds[1].t, trace.rounds[1].depth, trace.rounds[1].planned) == (1.5, 0, 3)
+        assert (trace.rounds[1].accepted, trace.rounds[1].period) == ((), None)
+
+    def test_the_file_is_json_lines(self, path, open_writer, put):
+        writer = open_writer()
+        put(writer)
+        writer.close()
+        header, first = path.read_text().splitlines()
+        assert json.loads(header)["dynspec_trace"] == 1
+        assert json.loads(first)["accepted"] == [3, 0]
+
+    def test_a_file_that_exists_is_replaced(self, path, open_writer):
+        path.write_text("old\n" * 100)
+        open_writer().close()
+        assert read_trace(path).rounds == []
+
+    def test_a_wall_clock_time_on_the_scale_of_the_trace(self, path, open_writer):
+        open_writer().close()
+        trace = read_trace(path)
+        assert trace.seconds(1767323045.0 + 12.5) == 12.5
+
+    def test_the_header_says_when(self):
+        assert TraceHeader().started.endswith("+00:00")
+
+
+class TestWriting:
+    def test_nothing_is_written_before_it_is_due(self, path, open_writer, put):
+        writer = open_writer()
+        put(writer)
+        assert path.read_bytes() == b""
+        writer.flush()
+        assert len(path.read_bytes().splitlines()) == 2
+
+    def test_it_is_written_without_being_told(self, path, open_writer, put):
+        writer = open_writer(flush_interval=0.01)
+        put(writer)
+        deadline = time.monotonic() + 10
+        while len(path.read_bytes().splitlines()) < 2:
+            assert time.monotonic() < deadline, "the flusher did not write"
+            time.sleep(0.005)
+
+    def test_closing_ends_the_thread_and_can_be_repeated(self, open_writer):
+        writer = open_writer()
+        assert "dynspec-trace" in {thread.name for thread in threading.enumerate()}
+        writer.close()
+        writer.close()
+        assert "dynspec-trace" not in {thread.name for thread in threading.enumerate()}
+
+    def test_no_round_is_lost_between_two_threads(self, path, open_writer, put):
+        writer = open_writer(flush_interval=0.0005)
+        for index in range(3000):
+            put(writer, index)
+        writer.close()
+        assert [each.round for each in iter_rounds(path)] == list(range(3000))
+
+    def test_a_full_disk_is_told_at_the_next_write(self, open_writer, put):
+        writer = open_writer(Path("/dev/full"))
+        put(writer)
+        with pytest.raises(OSError, match="No space left"):
+            writer.flush()
+        with pytest.raises(OSError, match="No space left"):
+            put(writer)
+        with pytest.raises(OSError, match="No space left"):
+            writer.close()
+
+    def test_a_stuck_disk_does_not_fill_the_memory(self, open_writer, put, monkeypatch):
+        monkeypatch.setattr(writer_module, "BACKLOG", 3)
+        writer = open_writer()
+        put(writer)
+        put(writer)
+        with pytest.raises(OSError, match="does not keep up") as caught:
+            put(writer)
+        assert caught.value.errno == errno.EAGAIN
+
+    def test_a_short_write_is_completed(self, path, open_writer, put):
+        writer = open_writer()
+        put(writer)
+        whole = writer._file
+
+        class Short:
+            def write(self, data):
+                return whole.write(data[:7])
+
+        writer._file = Short()
+        writer.flush()
+        writer._file = whole
+        assert len(read_trace(path).rounds) == 1
+
+    def test_a_file_that_cannot_be_opened(self, path, monkeypatch):
+        monkeypatch.setattr(
+            Path, "open", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EROFS, "Read-only"))
+        )
+        with pytest.raises(ConfigError, match="found OSError: Read-only"):
+            TraceWriter(path, HEADER)
+
+
+class TestRounds:
+    def test_rounds_are_recorded(self, path, open_writer, cycle):
+        run = cycle(Always(), trace=open_writer())
+        run(2, accepted=(1, 3))
+        run(4)
+        run.rounds.close()
+        run.rounds.close()
+        rounds = read_trace(path).rounds
+        assert [(each.round, each.depth, each.reason) for each in rounds] == [
+            (0, 3, "always"),
+            (1, 3, "always"),
+        ]
+        assert rounds[0].accepted == (1, 3)
+
+    def test_a_full_disk_stops_the_trace_and_nothing_else(self, open_writer, cycle, caplog):
+        writer = open_writer(Path("/dev/full"))
+        run = cycle(Always(), trace=writer)
+        run()
+        with pytest.raises(OSError, match="No space"):
+            writer.flush()
+        for _ in range(5):
+            assert run().depth == 3
+        run.rounds.close()
+        assert run.rounds.counters.trace_errors == 1
+        assert run.rounds.counters.rounds == 6
+        (message,) = caplog.messages
+        assert message.startswith("trace_stopped error='OSError: [Errno 28]")
+
+    def test_a_full_disk_at_the_end(self, open_writer, cycle, caplog):
+        run = cycle(Always(), trace=open_writer(Path("/dev/full")))
+        run()
+        run.rounds.close()
+        assert run.rounds.counters.trace_errors == 1
+        assert len(caplog.messages) == 1
+
+    def test_a_value_json_cannot_hold(self, open_writer, cycle, caplog):
+        run = cycle(Always(), trace=open_writer())
+        run(waiting=object())
+        run()
+        assert run.rounds.counters.trace_errors == 1
+        assert "TypeError" in caplog.messages[0]
+
+
+class TestReading:
+    @pytest.fixture
+    def data(self, path, open_writer, put):
+        writer = open_writer()
+        for index in range(3):
+            put(writer, index)
+        writer.close()
+        return path.read_bytes()
+
+    def test_a_cut_trace_reads_up_to_its_last_whole_line(self, path, data):
+        lines = data.splitlines(keepends=True)
+        before = len(b"".join(lines[:3]))
+        for size in range(before, len(data) - 1):
+            path.write_bytes(data[:size])
+            # A line that only lacks its line break is whole.
+            assert len(read_trace(path).rounds) == 2
+        path.write_bytes(data[:-1])
+        assert len(read_trace(path).rounds) == 3
+
+    @pytest.mark.parametrize("damage", [b"", b"not JSON", b"[1]", b'{"round": 1}', b"\xff\xfe"])
+    def test_damage_before_the_last_line_is_refused(self, path, data, damage):
+        lines = data.splitlines()
+        lines[2] = damage
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        with pytest.raises(TraceError, match=f"something else in line 3 of {path}"):
+            read_trace(path)
+
+    def test_what_a_newer_minor_format_adds_is_ignored(self, path, data):
+        header, first, *_ = data.splitlines()
+        extended = [json.dumps(json.loads(line) | {"new": 1}) for line in (header, first)]
+        path.write_text("\n".join(extended))
+        trace = read_trace(path)
+        assert trace.header == HEADER
+        assert len(trace.rounds) == 1
+
+    def test_a_newer_version_is_refused(self, path):
+        path.write_text('{"dynspec_trace": 2, "dynspec": "9.0"}\n')
+        with pytest.raises(TraceError, match=r"version 1 or older; found version 2 .* by 9.0"):
+            read_trace(path)
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}\n', '{"dynspec_trace": "1"}'])
+    def test_something_else_is_refused(self, path, text):
+        path.write_text(text)
+        with pytest.raises(TraceError, match="expected a trace"):
+            read_header(path)
+
+    def test_rounds_are_read_one_at_a_time(self, path, data):
+        path.write_bytes(data)
+        rounds = iter_rounds(path)
+        assert next(rounds).round == 0
+        path.write_bytes(data[:10])
+        rounds.close()
+
+    def test_a_missing_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            read_trace(tmp_path / "none")
