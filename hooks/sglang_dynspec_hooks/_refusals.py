@@ -157,16 +157,16 @@ RULES: Final = (
         remedy="drop --decoupled-spec-role",
     ),
     Rule(
-        name="tensor_parallel",
-        expected="--tp-size 1",
-        found=find.is_not(1, "tp_size"),
-        remedy="serve on one GPU: ranks that choose different depths would hang",
-    ),
-    Rule(
         name="attention_dp",
         expected="no attention data parallelism",
         found=find.attention_dp,
         remedy="drop it: its ranks do not agree on a depth",
+    ),
+    Rule(
+        name="tensor_parallel",
+        expected="--tp-size 1",
+        found=find.is_not(1, "tp_size"),
+        remedy="serve on one GPU: ranks that choose different depths would hang",
     ),
     Rule(
         name="data_parallel",
@@ -261,9 +261,9 @@ RULES: Final = (
         is_liftable=True,
     ),
     _family("encoder", "an encoder", find.not_text_only),
-    _family("latent_attention", "latent attention (MLA) or none at all", find.not_multi_head),
-    _family("sparse_attention", "sparse attention (DSA)", find.sparse_attention),
-    _family("sliding_window", "sliding-window attention", find.sliding_window),
     _family("recurrent", "linear-attention or state-space layers", find.recurrent),
+    _family("sparse_attention", "sparse attention (DSA)", find.sparse_attention),
+    _family("latent_attention", "latent attention (MLA) or none at all", find.not_multi_head),
+    _family("sliding_window", "sliding-window attention", find.sliding_window),
     _family("multi_axis_rope", "multi-axis rotary positions (mrope)", find.multi_axis_rope),
 )

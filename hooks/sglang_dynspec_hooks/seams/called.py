@@ -33,6 +33,15 @@ _FUNCTIONS: Final = {
         "is_deepseek_dsa": "config",
         "is_deepseek_v4": "config",
     },
+    "sglang.srt.managers.data_parallel_controller": {
+        "run_data_parallel_controller_process": (
+            "server_args, port_args, pipe_writer, run_scheduler_process_func, "
+            "prelaunched_schedulers"
+        ),
+    },
+    "sglang.srt.managers.detokenizer_manager": {
+        "run_detokenizer_process": "server_args, port_args, detokenizer_manager_class",
+    },
     "sglang.srt.managers.overlap_utils.FutureMap": {
         "_resolve_spec_extras": "self, batch",
         "publish": "self, future_indices, new_seq_lens, confidence",
@@ -42,6 +51,12 @@ _FUNCTIONS: Final = {
         "copy": "self",
         "filter_batch": "self, reqs_to_exclude, keep_indices",
         "merge_batch": "self, other",
+    },
+    "sglang.srt.managers.scheduler": {
+        "run_scheduler_process": (
+            "server_args, port_args, gpu_id, tp_rank, pp_rank, dp_rank, pipe_writer, "
+            "display_tp_rank, display_dp_rank, display_moe_ep_rank"
+        ),
     },
     "sglang.srt.managers.scheduler.Scheduler": {
         "_forward_isolation": "self, batch, *, overlap",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec_hooks import _record
@@ -98,7 +97,6 @@ def _finish(server_args: Any, config: Config) -> None:
     cap = view.max_running_requests
     # Built here only to fail here: the scheduler, which needs them, first loads the model.
     plugin_manager()
-    _check_trace(config)
     load_policy(config, Limits(depths=config.depths, max_running_requests=cap, seed=config.seed))
     _record.attach(server_args, config)
     logger.info(
@@ -108,16 +106,4 @@ def _finish(server_args: Any, config: Config) -> None:
         ",".join(map(str, config.depths)),
         config.upkeep_window,
         "by KV memory, as on a plain server" if cap is None else cap,
-    )
-
-
-def _check_trace(config: Config) -> None:
-    if config.trace is None or os.access(config.trace.absolute().parent, os.W_OK):
-        return
-    from sglang_dynspec.errors import ConfigError
-
-    raise ConfigError(
-        expected="a trace file in a directory that exists and may be written to",
-        found=str(config.trace),
-        remedy="create the directory, or change --dynspec-trace",
     )

@@ -1,0 +1,158 @@
+"""The three gates, on the installed SGLang and on trees made for the purpose."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from sglang_dynspec import SeamError
+from sglang_dynspec_hooks import _contract, _version, seams
+from sglang_dynspec_hooks._contract import Verdict
+from sglang_dynspec_hooks._seam import Called, Kind, Seam
+
+RECORDS = seams.records()
+RECORD = Called(target="sglang.module.function", parameters=("a", "b"))
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.target)
+def test_every_function_is_as_recorded(record: Seam | Called) -> None:
+    (finding,) = _contract.examine([record], _version.installed_version())
+    assert (finding.verdict, finding.found) == (Verdict.FITS, "the recorded body")
+
+
+def test_the_baseline_has_no_other_functions() -> None:
+    baseline = _contract.read_baseline()
+    assert list(baseline) == [_version.installed_version()]
+    assert set(baseline[_version.installed_version()]) == {record.target for record in RECORDS}
+
+
+def test_no_function_is_recorded_twice() -> None:
+    targets = [record.target for record in RECORDS if isinstance(record, Called)]
+    assert len(targets) == len(set(targets))
+
+
+@pytest.mark.parametrize("hook", [*seams.idle(), *seams.launcher(), *seams.scheduler()])
+def test_every_seam_says_why(hook: seams.Hook) -> None:
+    assert len(hook.seam.reason) > 20
+    assert len(hook.seam.removal) > 20
+    assert hook.seam.kind is not Kind.REPLACE
+    assert _version.is_supported(_version.installed_version(), hook.seam.sglang)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    package = tmp_path / "sglang"
+    package.mkdir()
+    return package
+
+
+def examine(root: Path, source: str | None, digest: str = "") -> _contract.Finding:
+    if source is not None:
+        (root / "module.py").write_text(source, encoding="utf-8")
+    baseline = {"1.0": {RECORD.target: digest}}
+    (finding,) = _contract.examine([RECORD], "1.0", root=root, baseline=baseline)
+    return finding
+
+
+def test_a_function_that_fits(root: Path) -> None:
+    finding = examine(root, "def function(a, b): ...\n")
+    assert finding.verdict is Verdict.CHANGED
+    digest = _contract._source.find_function(RECORD.target, root).digest
+    assert examine(root, None, digest).verdict is Verdict.FITS
+
+
+def test_a_changed_body(root: Path) -> None:
+    finding = examine(root, "def function(a, b): ...\n", "0" * 64)
+    assert finding.verdict is Verdict.CHANGED
+    assert finding.found == f"another body, {root / 'module.py'}:1"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def function(a): ...\n", "sglang.module.function(a)"),
+        ("def function(b, a): ...\n", "sglang.module.function(b, a)"),
+        ("def function(a, *, b): ...\n", "sglang.module.function(a, *, b)"),
+        ("def other(a, b): ...\n", "no function function in sglang/module.py"),
+    ],
+)
+def test_a_changed_shape(root: Path, source: str, found: str) -> None:
+    finding = examine(root, source)
+    assert finding.verdict is Verdict.BROKEN
+    assert finding.expected == "sglang.module.function(a, b)"
+    assert finding.found == found
+
+
+def test_a_missing_module(root: Path) -> None:
+    finding = examine(root, None)
+    assert finding.verdict is Verdict.BROKEN
+    assert finding.found == f"no module for sglang.module.function under {root}"
+
+
+def test_a_broken_shape_stops() -> None:
+    record = Called(target="sglang.srt.plugins.load_plugins", parameters=("force",))
+    with pytest.raises(SeamError) as caught:
+        _contract.require([record], "0.5.23")
+    assert caught.value.expected == "sglang.srt.plugins.load_plugins(force)"
+    assert caught.value.found == "sglang.srt.plugins.load_plugins() in sglang 0.5.23"
+    assert "dynspec doctor" in caught.value.remedy
+
+
+def test_a_changed_body_warns(
+    monkeypatch: pytest.MonkeyPatch, our_log: pytest.LogCaptureFixture
+) -> None:
+    record = Called(target="sglang.srt.plugins.load_plugins", parameters=())
+    monkeypatch.setattr(_contract, "read_baseline", dict)
+    _contract.require([record], "0.5.23")
+    assert our_log.messages == [
+        "seam_bodies_changed sglang=0.5.23 targets=sglang.srt.plugins.load_plugins"
+    ]
+
+
+def test_a_baseline_is_written_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "baseline.json"
+    file.write_text('{"0.1": {"x": "y"}}', encoding="utf-8")
+    monkeypatch.setattr(_contract, "BASELINE", file)
+    _contract.write_baseline(RECORDS, "0.5.23")
+    written = json.loads(file.read_text(encoding="utf-8"))
+    assert written["0.1"] == {"x": "y"}
+    assert len(written["0.5.23"]) == len({record.target for record in RECORDS})
+
+
+def test_the_supported_range_is_the_extras() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for extra in ("sglang", "testing"):
+        requirements = map(Requirement, project["optional-dependencies"][extra])
+        specifiers = {str(each.specifier) for each in requirements if each.name == "sglang"}
+        assert specifiers == {_version.SUPPORTED}
+
+
+def test_another_version_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_version.metadata, "version", lambda _: "0.5.24")
+    with pytest.raises(SeamError) as caught:
+        _version.require_supported({})
+    assert str(caught.value) == (
+        "expected sglang==0.5.23; found sglang 0.5.24; "
+        "install a supported version, or set SGLANG_DYNSPEC_ALLOW_VERSION=1 to try this one"
+    )
+
+
+def test_another_version_may_be_allowed(
+    monkeypatch: pytest.MonkeyPatch, our_log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_version.metadata, "version", lambda _: "0.5.24")
+    assert _version.require_supported({"SGLANG_DYNSPEC_ALLOW_VERSION": "1"}) == "0.5.24"
+    assert "sglang_version_not_supported installed=0.5.24" in our_log.text
+
+
+def test_no_sglang_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise _version.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(_version.metadata, "version", missing)
+    with pytest.raises(SeamError, match="no installed distribution named sglang"):
+        _version.require_supported({})
