@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sglang_dynspec_hooks import seams
@@ -45,12 +46,15 @@ def activate(role: Role, *, is_enabled: bool) -> None:
 
 def check_launcher() -> None:
     """
-    Compare every seam of every process with the installed SGLang, by its source files.
+    Load the core, and compare every seam of every process with the installed SGLang's files.
 
     Raises:
+        ImportError: When this package or one of its dependencies is broken.
         SeamError: When the version is out of range, or a function is missing or has other
             parameters than its record says. A changed body is logged, not raised.
     """
+    # First the core itself: a dependency of it that does not import must show here.
+    import_module("sglang_dynspec._plugins")
     from sglang_dynspec_hooks import _contract, _version
 
     version = _version.require_supported()

@@ -63,17 +63,21 @@ MESSAGES = {
         "run `dynspec doctor`, reinstall it, or start without --enable-plugin dynspec",
     ),
     "missing seam": (
-        "expected sglang.srt.managers.scheduler.Scheduler.run_round(self, batch, "
-        "pp_proxy_tensors); found no function run_round in sglang/srt/managers/scheduler.py "
-        "in sglang 0.5.23; ",
+        (
+            "expected sglang.srt.managers.scheduler.Scheduler.run_round(self, batch, "
+            "pp_proxy_tensors); found no function run_round in sglang/srt/managers/scheduler.py "
+            "in sglang 0.5.23; "
+        ),
         "install a supported SGLang version; `dynspec doctor` lists every seam",
     ),
     "changed signature": (
-        "expected sglang.srt.managers.scheduler_components.batch_result_processor."
-        "SchedulerBatchResultProcessor.process_batch_result_decode(self, batch); found "
-        "sglang.srt.managers.scheduler_components.batch_result_processor."
-        "SchedulerBatchResultProcessor.process_batch_result_decode(self, batch, result) "
-        "in sglang 0.5.23; ",
+        (
+            "expected sglang.srt.managers.scheduler_components.batch_result_processor."
+            "SchedulerBatchResultProcessor.process_batch_result_decode(self, batch); found "
+            "sglang.srt.managers.scheduler_components.batch_result_processor."
+            "SchedulerBatchResultProcessor.process_batch_result_decode(self, batch, result) "
+            "in sglang 0.5.23; "
+        ),
         "install a supported SGLang version; `dynspec doctor` lists every seam",
     ),
     "unsupported version": (

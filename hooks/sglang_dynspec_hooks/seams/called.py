@@ -133,6 +133,7 @@ _FUNCTIONS: Final = {
         ),
         "forward_batch_generation": "self, batch, on_publish, grammar_barrier, pp_proxy_tensors",
         "init_cuda_graphs": "self",
+        "last_shared_read_runner": "self",
         "verify": "self, batch, pp_proxy_tensors, grammar_barrier",
     },
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker": {
