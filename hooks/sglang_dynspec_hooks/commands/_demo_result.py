@@ -1,0 +1,124 @@
+"""What the demo found out: figures by phase, faults, and how they are printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+
+from sglang_dynspec.cli._output import print_table
+from sglang_dynspec.cli.report import phase_table
+from sglang_dynspec.report import Phase, PhaseRow, draw_timeline, phase_rows
+from sglang_dynspec.trace import Trace, read_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from sglang_dynspec_hooks.commands._demo_load import Ramp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything the demo reports."""
+
+    trace: Trace
+    rows: list[PhaseRow]
+    #: Requests sent, and how many of them were answered as the plain server answered.
+    requests: int
+    equal: int
+    #: The server's own count of changes of depth.
+    switches: int
+    #: Why the demo did not show what it is there to show; empty on success.
+    faults: list[str]
+    trace_path: Path
+    picture: Path
+    out: Path
+    seconds: float
+
+    @classmethod
+    def of(
+        cls, *, ramp: Ramp, state: Mapping[str, Any], trace_path: Path, out: Path, seconds: float
+    ) -> Self:
+        """
+        Summarise a run, and draw its picture.
+
+        Args:
+            ramp: The load, with all answers.
+            state: The server's account of itself.
+            trace_path: The trace of the run.
+            out: Where the picture goes.
+            seconds: How long the run took.
+        """
+        trace = read_trace(trace_path)
+        phases = [
+            Phase(
+                name=f"concurrency {phase.concurrency}",
+                start=trace.seconds(phase.began),
+                end=trace.seconds(phase.ended),
+            )
+            for phase in ramp.phases
+        ]
+        picture = out / "timeline.png"
+        draw_timeline(trace, picture, phases=phases)
+        differing = ramp.differing()
+        return cls(
+            trace=trace,
+            rows=phase_rows(trace, phases),
+            requests=len(ramp.requests),
+            equal=len(ramp.requests) - len(differing),
+            switches=state["switches"],
+            faults=_faults(differing, state),
+            trace_path=trace_path,
+            picture=picture,
+            out=out,
+            seconds=seconds,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the result as plain JSON types."""
+        return {
+            "ok": not self.faults,
+            "faults": self.faults,
+            "requests": self.requests,
+            "equal": self.equal,
+            "switches": self.switches,
+            "phases": [row.as_json() for row in self.rows],
+            "trace": str(self.trace_path),
+            "picture": str(self.picture),
+            "logs": [str(path) for path in sorted(self.out.glob("*.log"))],
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def print_result(result: Result) -> None:
+    """Print the table, where the files are, and the verdict."""
+    print_table(phase_table(result.trace, result.rows))
+    typer.echo(f"switches   {result.switches}")
+    typer.echo(f"trace      {result.trace_path}")
+    typer.echo(f"picture    {result.picture}")
+    typer.echo(f"logs       {result.out}/server.log, {result.out}/plain.log")
+    typer.echo("tokens/s   of a tiny model on this CPU, where speculation costs time: no benchmark")
+    for fault in result.faults:
+        typer.echo(f"FAILED     {fault}")
+    if result.equal == result.requests:
+        verdict = f"all {result.requests} outputs equal the plain engine's, token by token"
+    else:
+        verdict = f"only {result.equal} of {result.requests} outputs equal the plain engine's"
+    typer.echo(f"outputs    {verdict} ({result.seconds:.0f} s in all)")
+
+
+def _faults(differing: list[int], state: Mapping[str, Any]) -> list[str]:
+    faults = []
+    if differing:
+        faults.append(f"{len(differing)} outputs differ, first that of request {differing[0]}")
+    rounds = {int(depth): at["rounds"] for depth, at in state["by_depth"].items()}
+    plain = rounds.pop(0, 0)
+    if not plain:
+        faults.append("no plain round ran")
+    if not sum(rounds.values()):
+        faults.append("no speculative round ran")
+    if state["mismatches"]:
+        faults.append(f"{state['mismatches']} rounds ran at another depth than planned")
+    return faults

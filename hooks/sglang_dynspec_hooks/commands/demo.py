@@ -1,0 +1,187 @@
+"""`dynspec demo`: a real server on the CPU that switches as its load rises and falls."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sglang_dynspec_hooks.commands._demo_load import Ramp
+    from sglang_dynspec_hooks.commands._demo_result import Result
+    from sglang_dynspec_hooks.commands._steps import Steps
+    from sglang_dynspec_hooks.cpu.server import CpuServer
+
+#: A draft of these models agrees with its target in part, so that some drafts are rejected.
+_MODELS: Final = "noisy"
+#: Largest batch that speculates; the busiest phase of the load is above it, all others are not.
+_THRESHOLD: Final = 8
+#: Seconds the servers may take to start: 35 on two idle cores.
+_PATIENCE: Final = 300.0
+#: Seconds between two looks at servers that are starting.
+_POLL: Final = 0.2
+#: Seconds the trace may stay in memory before it reaches its file, and some more.
+_TRACE_DELAY: Final = 1.5
+
+
+def command(
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where trace, picture and logs go.")
+    ] = Path("out/demo"),
+    port: Annotated[
+        int | None, typer.Option(help="Port of the server on 127.0.0.1. Default: a free one.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """
+    Serve tiny models on the CPU, and watch the server switch as its load rises and falls.
+
+    Starts `sglang serve` with this plugin, raises the concurrency of its chat endpoint from 1 to
+    16 and lowers it again, and compares every answer with that of a server without speculation.
+    It shows that switching works and changes no token. It says nothing about speed: on a CPU
+    speculation costs time.
+
+    The exit status is 0 when all answers are equal and both plain and speculative rounds ran.
+    """
+    from sglang_dynspec_hooks.commands._demo_result import print_result
+    from sglang_dynspec_hooks.commands._steps import Steps
+
+    with _terminable():
+        result = _run(Steps(), out.resolve(), port)
+    if as_json:
+        typer.echo(json.dumps(result.as_json(), indent=2))
+    else:
+        print_result(result)
+    if result.faults:
+        raise typer.Exit(1)
+
+
+def _run(steps: Steps, out: Path, port: int | None) -> Result:
+    """Run the demo and leave its files in a directory."""
+    from sglang_dynspec_hooks.commands._demo_load import Ramp
+    from sglang_dynspec_hooks.commands._demo_result import Result
+    from sglang_dynspec_hooks.cpu.models import build
+
+    began = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    trace = out / "trace.jsonl"
+    trace.unlink(missing_ok=True)
+    with steps.step("build a target and a draft model"):
+        models = build(_MODELS, out / "models")
+    dynamic, plain = _servers(out, models, trace, port)
+    steps.say(f"$ {' '.join(dynamic.command)}")
+    ramp = Ramp()
+    with ExitStack() as stack, _explained(dynamic, plain):
+        stack.enter_context(dynamic)
+        stack.enter_context(plain)
+        with steps.step("start it, and a plain server to compare with") as tell:
+            _wait(dynamic, plain, tell)
+        with steps.step("warm both up"):
+            ramp.warm_up(dynamic.url)
+            ramp.warm_up(plain.url)
+        _drive(steps, ramp, dynamic, plain)
+        state = _account(dynamic)
+        with steps.step("stop both servers"):
+            # The trace is written once a second, and by a server that ends in peace.
+            time.sleep(_TRACE_DELAY)
+            plain.terminate()
+            dynamic.stop()
+    return Result.of(
+        ramp=ramp, state=state, trace_path=trace, out=out, seconds=time.monotonic() - began
+    )
+
+
+def _servers(out: Path, models: Any, trace: Path, port: int | None) -> tuple[CpuServer, CpuServer]:
+    """Describe the server with this plugin, and one without speculation."""
+    from sglang_dynspec_hooks.cpu.environment import engine_args
+    from sglang_dynspec_hooks.cpu.server import CpuServer
+
+    # Two servers on a small machine: neither may poll its queues while it has nothing to do.
+    common = {"served_model_name": "tiny", "sleep_on_idle": True, "log_level": "info"}
+    algorithm = "STANDALONE"
+    speculative = engine_args(
+        models.target, algorithm=algorithm, draft_path=models.draft(algorithm)
+    )
+    flags = [
+        *("--enable-plugin", "dynspec"),
+        *("--dynspec-policy", "threshold"),
+        *("--dynspec-option", f"batch_size={_THRESHOLD}"),
+        *("--dynspec-trace", str(trace)),
+    ]
+    return (
+        CpuServer(speculative | common, flags=flags, log=out / "server.log", port=port),
+        CpuServer(engine_args(models.target) | common, log=out / "plain.log"),
+    )
+
+
+def _wait(dynamic: CpuServer, plain: CpuServer, tell: Any) -> None:
+    """Wait until both servers answer."""
+    from sglang_dynspec_hooks.cpu.records import EngineDiedError
+
+    waiting = {"dynspec": dynamic, "plain": plain}
+    deadline = time.monotonic() + _PATIENCE
+    while waiting:
+        if time.monotonic() > deadline:
+            raise EngineDiedError(
+                f"expected servers that answer after {_PATIENCE:.0f} s; found "
+                f"{' and '.join(waiting)} starting; try again on a less busy machine"
+            )
+        for name, server in list(waiting.items()):
+            if server.is_serving():
+                del waiting[name]
+        tell(f"waiting for {' and '.join(waiting)}" if waiting else "both answer")
+        time.sleep(_POLL)
+
+
+def _drive(steps: Steps, ramp: Ramp, dynamic: CpuServer, plain: CpuServer) -> None:
+    """Put the load on the server with this plugin, then the same requests on the plain one."""
+    for number, phase in enumerate(ramp.phases, start=1):
+        title = f"phase {number} of {len(ramp.phases)}: concurrency {phase.concurrency}"
+        with steps.step(title) as tell:
+            phase.drive(dynamic.url, tell)
+    with steps.step("the same requests to the plain server") as tell:
+        ramp.drive_plain(plain.url, tell)
+
+
+def _account(dynamic: CpuServer) -> dict[str, Any]:
+    """Ask the server what it did."""
+    import httpx
+
+    answer = httpx.get(f"{dynamic.url}/server_info", timeout=30).raise_for_status()
+    state: dict[str, Any] = answer.json()["internal_states"][0]["dynspec"]
+    return state
+
+
+@contextmanager
+def _explained(*servers: CpuServer) -> Iterator[None]:
+    """Add the end of the servers' logs to whatever goes wrong while they run."""
+    try:
+        yield
+    except Exception as error:
+        for server in servers:
+            typer.echo(f"--- the end of {server.log}\n{server.tail()}", err=True)
+        typer.echo(f"the demo failed: {type(error).__name__}: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the block like Ctrl-C does, so that servers are stopped."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
