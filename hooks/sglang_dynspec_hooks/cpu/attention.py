@@ -3,84 +3,24 @@
 SGLang's ``torch_native`` attention, extended by the modes of speculative decoding.
 
 Stock ``torch_native`` knows prefill (EXTEND) and plain decode (DECODE). Both stay as they are:
-this module only adds TARGET_VERIFY, DRAFT_EXTEND_V2 and the decode steps of the draft model. All
-three are one computation on a chain of tokens, `ChainPlan`: request ``b`` has ``width`` queries
-at positions ``start[b] .. start[b] + width - 1``, each of which sees the keys up to its own
-position. The requests of a batch are padded to one length and computed at once, because a Python
-loop over requests, which stock decode uses, would dominate a round of several forward passes.
+this module only adds TARGET_VERIFY, DRAFT_EXTEND_V2 and the decode steps of the draft model, all
+three by `chain`.
 
 Side effects: `install` replaces an entry of SGLang's registry of attention backends.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from sglang.srt.layers.attention import attention_registry
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+
+from sglang_dynspec_hooks.cpu.chain import ChainPlan
 
 #: The backend that this module extends, by its name in ``--attention-backend``.
 BACKEND = "torch_native"
-
-
-@dataclass(frozen=True, slots=True)
-class ChainPlan:
-    """Where the queries of a chain find their keys; built once per forward, used by each layer."""
-
-    #: ``[batch, longest]`` int64, KV slot of each position; the padding slot 0 past the end.
-    slots: Tensor
-    #: ``[batch, 1, width, longest]`` bool, True where a query sees a key.
-    visible: Tensor
-
-    @classmethod
-    def build(cls, req_to_token: Tensor, rows: Tensor, start: Tensor, width: int) -> "ChainPlan":
-        """
-        Plan ``width`` queries per request.
-
-        Args:
-            req_to_token: ``[max_requests, max_context]`` int32, slot of each request's position.
-            rows: ``[batch]``, the requests' rows of ``req_to_token``.
-            start: ``[batch]``, position of each request's first query.
-            width: Queries per request.
-
-        Returns:
-            The plan for the batch.
-        """
-        query = start.long().unsqueeze(1) + torch.arange(width)
-        key = torch.arange(int(query[:, -1].max()) + 1)
-        visible = key <= query.unsqueeze(2)
-        slots = req_to_token[rows.long(), : key.numel()].long()
-        # Masked keys get weight 0, but 0 * NaN is NaN: read only slots that hold numbers.
-        slots = torch.where(visible[:, -1], slots, 0)
-        return cls(slots=slots, visible=visible.unsqueeze(1))
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
-        """
-        Compute attention.
-
-        Args:
-            query: ``[batch * width, query_heads, head_dim]``.
-            keys: ``[slots, kv_heads, head_dim]``, the layer's key buffer.
-            values: ``[slots, kv_heads, value_dim]``, the layer's value buffer.
-            scaling: Factor of the scores.
-
-        Returns:
-            ``[batch * width, query_heads * value_dim]``.
-        """
-        batch, _, width, _ = self.visible.shape
-        output = scaled_dot_product_attention(
-            query.view(batch, width, *query.shape[1:]).transpose(1, 2),
-            keys[self.slots].transpose(1, 2),
-            values[self.slots].transpose(1, 2),
-            attn_mask=self.visible,
-            scale=scaling,
-            enable_gqa=query.shape[1] != keys.shape[1],
-        )
-        return output.transpose(1, 2).reshape(batch * width, -1)
 
 
 class ChainAttnBackend(TorchNativeAttnBackend):

@@ -2,9 +2,10 @@
 Checkpoints of tiny Llama models and EAGLE3 heads, and the cache they are kept in.
 
 A checkpoint is built by code from a recipe, a frozen dataclass of plain values that decides every
-weight. It is kept in a directory named by the recipe's hash, so each recipe is built once.
+weight. It is kept in a directory named by the hash of recipe and code, so it is built once.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -20,8 +21,8 @@ from torch import Tensor
 
 from sglang_dynspec_hooks.cpu.tokenizer import BOS_ID, EOS_ID, write_tokenizer
 
-#: Part of every hash: raise it when a builder changes what it makes of the same recipe.
-_FORMAT = 1
+# The modules that decide what becomes of a recipe.
+_BUILDERS = ("checkpoint.py", "constructed.py", "models.py", "tokenizer.py")
 
 Weights = dict[str, Tensor]
 
@@ -62,8 +63,9 @@ def cached(cache: Path | None, name: str, recipe: Any, build: Callable[[Path], N
         The directory.
     """
     cache = default_cache() if cache is None else cache
-    described = json.dumps([_FORMAT, name, asdict(recipe)], sort_keys=True)
-    final = cache / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
+    digest = _code_digest().copy()
+    digest.update(json.dumps([name, asdict(recipe)], sort_keys=True).encode())
+    final = cache / f"{name}-{digest.hexdigest()[:12]}"
     if final.is_dir():
         return final
     cache.mkdir(parents=True, exist_ok=True)
@@ -78,6 +80,15 @@ def cached(cache: Path | None, name: str, recipe: Any, build: Callable[[Path], N
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return final
+
+
+@functools.cache
+def _code_digest() -> "hashlib._Hash":
+    """Hash the builders, so that a changed one never meets what an older one made."""
+    digest = hashlib.sha256()
+    for name in _BUILDERS:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return digest
 
 
 def write_checkpoint(

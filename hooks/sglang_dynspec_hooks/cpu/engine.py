@@ -173,8 +173,7 @@ class CpuEngine:
             sampling_params=_sampling(sampling_params),
             **options,
         )
-        answers = self.run(call)
-        return [Completion.of(answer) for answer in answers]
+        return [Completion.of(answer) for answer in self.run(call)]
 
     def stream(
         self,
@@ -209,13 +208,12 @@ class CpuEngine:
         self.sgl.tokenizer_manager.abort_request(rid)
 
     def flush_cache(self) -> None:
-        """Empty the radix cache; possible only when no request runs."""
+        """Empty the radix cache; SGLang does so only when no request runs."""
         self.run(self.sgl.tokenizer_manager.flush_cache())
 
     def internal_state(self) -> dict[str, Any]:
         """Return the scheduler's account of itself; takes milliseconds of its loop."""
-        states: list[dict[str, Any]] = self.run(self.sgl.tokenizer_manager.get_internal_state())
-        return states[0]
+        return dict(self.run(self.sgl.tokenizer_manager.get_internal_state())[0])
 
     def set_internal_state(self, **numbers: float) -> bool:
         """
@@ -227,8 +225,7 @@ class CpuEngine:
         from sglang.srt.managers.io_struct import SetInternalStateReq
 
         request = SetInternalStateReq(server_args=numbers)
-        accepted: list[bool] = self.run(self.sgl.tokenizer_manager.set_internal_state(request))
-        return all(accepted)
+        return all(self.run(self.sgl.tokenizer_manager.set_internal_state(request)))
 
     def kv(self) -> KvFigures:
         """Return the figures of the KV pool."""

@@ -1,11 +1,13 @@
 """Install the CPU engine in one of SGLang's processes, or refuse."""
 
+import importlib.util
 import inspect
 import pkgutil
 
 from sglang_dynspec.errors import SeamError
 from sglang_dynspec_hooks._seam import Seam
 from sglang_dynspec_hooks.cpu import seams
+from sglang_dynspec_hooks.cpu.environment import SHADOW
 from sglang_dynspec_hooks.entry import Role
 
 
@@ -41,12 +43,13 @@ def install(role: Role) -> None:
 
 
 def _require_shadow() -> None:
-    import sgl_kernel
-
-    if not getattr(sgl_kernel, "DYNSPEC_SHADOW", False):
+    # Found, not imported: the CUDA wheel may fail to load without a GPU.
+    spec = importlib.util.find_spec("sgl_kernel")
+    found = "none" if spec is None else str(spec.origin)
+    if not found.startswith(str(SHADOW)):
         raise SeamError(
-            expected="the sgl_kernel of sglang_dynspec_hooks/cpu/shadow",
-            found=str(sgl_kernel.__file__),
+            expected=f"the sgl_kernel of {SHADOW} first on PYTHONPATH",
+            found=found,
             remedy="start in the environment of "
             "sglang_dynspec_hooks.cpu.engine.prepare_environment",
         )

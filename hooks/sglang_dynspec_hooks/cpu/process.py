@@ -9,8 +9,8 @@ import asyncio
 import atexit
 import contextlib
 import multiprocessing
-import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Coroutine, Iterator, Mapping
@@ -53,9 +53,12 @@ class EngineProcess:
 
                 self.sgl = sglang.Engine(**arguments, custom_sigquit_handler=_raise_died)
                 self.sgl.tokenizer_manager.signal_handler_class = self._make_signal_handler
-        except BaseException:
+        except BaseException as error:
             self._children = set(multiprocessing.active_children()) - others
             self.end()
+            # SGLang's word for a child that died; whether this or SIGQUIT comes first is chance.
+            if type(error) is RuntimeError:
+                raise EngineDiedError(_DIED) from error
             raise
         self._children = set(multiprocessing.active_children()) - others
 
@@ -94,7 +97,7 @@ class EngineProcess:
                 manager.send_to_scheduler,
                 self.sgl.send_to_rpc,
             ):
-                socket.close(linger=0)
+                socket.context.destroy(linger=0)
             self.sgl = None
         # Closing the loop resets the signals that it handles, so restore ours after.
         self._loop.close()
@@ -132,18 +135,13 @@ def _raise_died(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG0
 
 @contextlib.contextmanager
 def _quiet_children() -> Iterator[None]:
-    """Let children be started without warnings and progress bars."""
-    variables = {"PYTHONWARNINGS": "ignore", "TQDM_DISABLE": "1"}
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    """Start children without warnings; they inherit this interpreter's options for them."""
+    options = sys.warnoptions[:]
+    sys.warnoptions[:] = ["ignore"]
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        sys.warnoptions[:] = options
 
 
 def _current_handlers() -> dict[signal.Signals, Any]:
