@@ -61,7 +61,8 @@ class Result:
             for phase in ramp.phases
         ]
         picture = out / "timeline.png"
-        draw_timeline(trace, picture, phases=phases)
+        title = f"dynspec demo: policy {trace.header.policy}, {trace.header.options}"
+        draw_timeline(trace, picture, phases=phases, title=title)
         differing = ramp.differing()
         return cls(
             trace=trace,

@@ -74,7 +74,9 @@ def _run(steps: Steps, out: Path, port: int | None) -> Result:
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     trace = out / "trace.jsonl"
-    trace.unlink(missing_ok=True)
+    # What an earlier run left must not be taken for this one's.
+    for path in (trace, *out.glob("*.log")):
+        path.unlink(missing_ok=True)
     with steps.step("build a target and a draft model"):
         models = build(_MODELS, out / "models")
     dynamic, plain = _servers(out, models, trace, port)
@@ -167,8 +169,9 @@ def _explained(*servers: CpuServer) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        for server in servers:
-            typer.echo(f"--- the end of {server.log}\n{server.tail()}", err=True)
+        for server in [server for server in servers if server.has_ended] or servers:
+            if tail := server.tail():
+                typer.echo(f"--- the end of {server.log}\n{tail}", err=True)
         typer.echo(f"the demo failed: {type(error).__name__}: {error}", err=True)
         raise typer.Exit(1) from error
 

@@ -59,7 +59,17 @@ class CpuServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Start the processes and return at once; `wait` waits until it serves."""
+        """
+        Start the processes and return at once; `wait` waits until it serves.
+
+        Raises:
+            OSError: When somebody listens on the port: SGLang would notice after a minute's work.
+        """
+        try:
+            _bind(self.port)
+        except OSError as error:
+            text = f"port {self.port} of 127.0.0.1 cannot be used: {error.strerror}"
+            raise OSError(error.errno, text) from error
         # SGLang's settings of the caller's shell, such as a list of plugins, are not meant for us.
         env = {name: text for name, text in os.environ.items() if not name.startswith("SGLANG_")}
         script = Path(sysconfig.get_path("scripts")) / self.command[0]
@@ -74,6 +84,11 @@ class CpuServer:
             )
         return self
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its launcher has ended, by itself or by `stop`."""
+        return self._process is None or self._process.poll() is not None
+
     def is_serving(self) -> bool:
         """
         Tell whether the server answers.
@@ -83,8 +98,8 @@ class CpuServer:
         """
         import httpx
 
-        if self._process is None or self._process.poll() is not None:
-            status = "no process" if self._process is None else self._process.returncode
+        if self.has_ended:
+            status = None if self._process is None else self._process.returncode
             raise EngineDiedError(
                 f"expected a running server; found exit status {status}; read {self.log}"
             )
@@ -122,7 +137,7 @@ class CpuServer:
 
     def terminate(self) -> None:
         """Ask the server to end, and return at once."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and not self.has_ended:
             # The launcher alone: it takes the end of a child that it did not ask for as a crash.
             self._process.terminate()
 
@@ -162,6 +177,13 @@ class CpuServer:
 
 def free_port() -> int:
     """Return a port of the loopback interface that nobody listens on at the moment."""
+    return _bind(0)
+
+
+def _bind(port: int) -> int:
+    """Bind a port, 0 for any, and let go of it again."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        # As the server will do: a port whose last connections are fading away is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
         return int(probe.getsockname()[1])
