@@ -48,4 +48,5 @@ def test_one_cycle_is_cheap(benchmark, limits):
 
     assert rounds.counters.rounds > 0
     assert rounds.counters.rounds_by_depth[1] == rounds.counters.rounds
-    assert benchmark.stats.stats.median <= LIMIT
+    # --benchmark-disable runs it once and measures nothing.
+    assert benchmark.disabled or benchmark.stats.stats.median <= LIMIT

@@ -137,10 +137,8 @@ class TestCommandsOfOthers:
 
 class TestExitStatus:
     def run(self, *arguments):
-        code = "import sys; from sglang_dynspec.cli import main; sys.argv[0] = 'dynspec'; main()"
-        return subprocess.run(
-            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-m", "sglang_dynspec.cli", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def test_success(self):
         assert self.run("--version").returncode == 0

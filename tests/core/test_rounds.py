@@ -204,6 +204,12 @@ class TestAccounts:
         (message,) = caplog.messages
         assert message.startswith("plan_disobeyed round=0 planned=3 ran=0")
 
+    def test_a_mismatch_is_judged_by_our_own_plan(self, cycle, observe):
+        rounds = cycle(Always()).rounds
+        rounds.plan(observe())
+        rounds.learn(outcome(0, 1, planned=1))
+        assert rounds.counters.mismatches == 1
+
     @pytest.mark.parametrize("accepted", [(4,), (-1,), (2, 2)])
     def test_an_impossible_outcome_spoils_no_rate(self, cycle, observe, accepted):
         rounds = cycle(Always()).rounds

@@ -1,5 +1,7 @@
 import errno
 import json
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -163,6 +165,7 @@ class TestWriting:
             put(writer)
         with pytest.raises(OSError, match="No space left"):
             writer.close()
+        writer.close()
 
     def test_a_stuck_disk_does_not_fill_the_memory(self, open_writer, put, monkeypatch):
         monkeypatch.setattr(writer_module, "BACKLOG", 3)
@@ -193,6 +196,43 @@ class TestWriting:
         )
         with pytest.raises(ConfigError, match="found OSError: Read-only"):
             TraceWriter(path, HEADER)
+
+
+WRITING = """
+import signal, sys
+from pathlib import Path
+from sglang_dynspec import Observation, Outcome, Plan
+from sglang_dynspec.trace import TraceHeader, TraceWriter
+
+def write(index):
+    observation = Observation(batch_size=1, padded_batch_size=1, running=1, waiting=0,
+                              seq_len_sum=1, seq_len_max=1, kv_free=1.0, depths=(0, 1),
+                              depth=0, depth_age=0, round=index)
+    writer.write(observation, Plan(depth=0), Outcome(round=index, depth=0, planned=0,
+                                                     batch_size=1, accepted=(), tokens=1))
+
+writer = TraceWriter(Path(sys.argv[1]), TraceHeader(), flush_interval=float(sys.argv[2]))
+"""
+
+
+class TestEndOfProcess:
+    def test_an_exit_loses_nothing(self, path):
+        code = f"{WRITING}\nfor index in range(50): write(index)\nsys.exit(3)"
+        done = subprocess.run([sys.executable, "-c", code, path, str(NEVER)], check=False)
+        assert done.returncode == 3
+        assert len(read_trace(path).rounds) == 50
+
+    def test_a_kill_loses_only_what_was_not_due(self, path):
+        code = f"{WRITING}\nindex = 0\nwhile True: write(index); index += 1"
+        with subprocess.Popen([sys.executable, "-c", code, path, "0.01"]) as process:
+            deadline = time.monotonic() + 20
+            while not path.exists() or path.stat().st_size < 100_000:
+                assert time.monotonic() < deadline, "nothing was written"
+                time.sleep(0.01)
+            process.kill()
+        indices = [each.round for each in read_trace(path).rounds]
+        assert len(indices) > 100
+        assert indices == list(range(len(indices)))
 
 
 class TestRounds:
