@@ -4,8 +4,7 @@ Synthetic rounds for a policy, behind the real guard.
 
 import itertools
 import logging
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,10 +16,7 @@ from sglang_dynspec.counters import Counters
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
 from sglang_dynspec.rounds import Rounds
-
-#: Probability that draft `position` (from 1) is right given that those before it were: one number,
-#: one per position (the last holds for deeper ones), or a function of position and round.
-Acceptance = float | Sequence[float] | Callable[[int, int], float]
+from sglang_dynspec.testing.drafts import Acceptance, Drafts
 
 #: A batch size per round, or phases of (batch size, rounds).
 BatchSizes = Iterable[int | tuple[int, int]]
@@ -193,7 +189,7 @@ def run_policy(
     log = _ListLogger()
     cycle = Rounds(policy=policy, config=config, depths=depths, log=log)
     run = PolicyRun(policy=policy, counters=cycle.counters, log=log.lines)
-    drafts = _Drafts(acceptance, seed)
+    drafts = Drafts(acceptance, seed)
     waiting: list[Outcome] = []
     for batch_size in _each_round(rounds):
         observation = Observation(
@@ -258,34 +254,6 @@ def _each_round(rounds: BatchSizes) -> Iterator[int]:
         else:
             batch_size, count = entry
             yield from itertools.repeat(batch_size, count)
-
-
-class _Drafts:
-    """
-    Draws which drafts are accepted.
-    """
-
-    def __init__(self, acceptance: Acceptance, seed: int) -> None:
-        self._acceptance = acceptance
-        self._random = random.Random(seed)  # noqa: S311  # reproducible, not secret
-
-    def accepted(self, depth: int, batch_size: int, round_index: int) -> tuple[int, ...]:
-        if depth == 0:
-            return ()
-        chances = [self._chance(position, round_index) for position in range(1, depth + 1)]
-        return tuple(self._one(chances) for _ in range(batch_size))
-
-    def _one(self, chances: list[float]) -> int:
-        right = itertools.takewhile(lambda chance: self._random.random() < chance, chances)
-        return sum(1 for _ in right)
-
-    def _chance(self, position: int, round_index: int) -> float:
-        acceptance = self._acceptance
-        if callable(acceptance):
-            return acceptance(position, round_index)
-        if isinstance(acceptance, int | float):
-            return acceptance
-        return acceptance[min(position, len(acceptance)) - 1]
 
 
 class _ListLogger(logging.Logger):

@@ -6,8 +6,12 @@ import sys
 
 import pytest
 
-from sglang_dynspec import Config, Limits, Observation, Outcome, Policy
+from sglang_dynspec import Config, Limits, Observation, Outcome, Plan, Policy
+from sglang_dynspec.counters import Counters
+from sglang_dynspec.guard import Guard
 from sglang_dynspec.rounds import Rounds
+from sglang_dynspec.trace import TraceHeader, TraceWriter
+from tests.core.scripted import Asking, Clock
 
 ENGINE = ("sglang", "torch", "sglang_dynspec_hooks")
 
@@ -97,3 +101,84 @@ def cycle(observe, limits):
         return Cycle(Rounds(policy=policy, config=config, depths=DEPTHS, **arguments), observe)
 
     return build
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(text):
+        path = tmp_path / "dynspec.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def guard(observe):
+    """Build a guard whose `ask()` keeps depth and age as `Rounds` would."""
+
+    def build(policy, *, clock=None, **fields):
+        counters = Counters(DEPTHS)
+        guard = Guard(
+            policy,
+            config=Config(**fields).resolve(None),
+            depths=DEPTHS,
+            counters=counters,
+            clock=clock or Clock(),
+        )
+        return Asking(guard, counters, observe())
+
+    return build
+
+
+HEADER = TraceHeader(
+    sglang="0.5.23",
+    dynspec="0.1.0",
+    model="/models/target",
+    draft="/models/draft",
+    algorithm="EAGLE3",
+    depths=(0, 1, 3),
+    policy="depth_table",
+    options={"table": {"1-": 3}},
+    started="2026-01-02T03:04:05+00:00",
+)
+
+NEVER = 3600.0
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trace.jsonl"
+
+
+@pytest.fixture
+def open_writer(path):
+    """Open writers that write to the file only when told to."""
+    writers = []
+
+    def build(target=path, **arguments):
+        arguments = {"flush_interval": NEVER, **arguments}
+        writers.append(TraceWriter(target, HEADER, **arguments))
+        return writers[-1]
+
+    yield build
+    for writer in writers:
+        try:
+            writer.close()
+        except OSError:
+            continue
+
+
+@pytest.fixture
+def put(observe):
+    """Write a round."""
+
+    def write(writer, index=0, **fields):
+        ran = {"depth": 3, "planned": 3, "batch_size": 2, "accepted": (3, 0), "tokens": 5}
+        writer.write(
+            observe(2, kv_free=0.123456789, waiting=7),
+            Plan(depth=3, reason="row 1-: 3"),
+            Outcome(round=index, **(ran | fields)),
+        )
+
+    return write
