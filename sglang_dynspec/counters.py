@@ -153,16 +153,18 @@ class Counters:
         Give the totals and the rates they make, as plain JSON types.
 
         Returns:
-            Every counter, and: ``acceptance_rate``, accepted / drafted, 0 to 1, or None while
-            nothing was drafted; ``by_depth``, for each depth (a string) its rounds, its share of
-            all rounds (0 to 1), requests, tokens, acceptance rate, and ``mean_accepted_length``,
-            tokens one request advances in one round (1 + mean accepted drafts), or None.
+            Every counter, depths written as strings, and two more. ``acceptance_rate``: accepted /
+            drafted, 0 to 1, or None while nothing was drafted. ``by_depth``: for each depth its
+            rounds, its share of all rounds (0 to 1), requests, tokens, acceptance rate, and
+            ``mean_accepted_length``, the tokens one request advances in one round (1 + mean
+            accepted drafts), or None before any did.
         """
-        plain = ("by_depth", "rounds_by_depth", "guard_holds")
-        totals = {name: getattr(self, name) for name in self.__slots__ if name not in plain}
+        tables = ("by_depth", "rounds_by_depth", "guard_holds")
+        totals = {name: getattr(self, name) for name in self.__slots__ if name not in tables}
         return {
             **totals,
             "guard_holds": dict(self.guard_holds),
+            "rounds_by_depth": {str(depth): n for depth, n in self.rounds_by_depth.items()},
             "acceptance_rate": ratio(self.accepted, self.drafted),
             "by_depth": {
                 str(depth): {

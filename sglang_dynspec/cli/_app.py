@@ -28,6 +28,8 @@ def build_app() -> typer.Typer:
         help="Dynamic speculative decoding for SGLang.",
         no_args_is_help=True,
         add_completion=False,
+        # Docstrings become help: their paragraphs are filled, not broken where the source is.
+        rich_markup_mode="markdown",
         # A traceback of ours is for a bug report: plain, complete, and without local variables.
         pretty_exceptions_enable=False,
     )

@@ -111,7 +111,7 @@ def _rows_of_table(table: Mapping[str, int]) -> list[Row]:
         if match is None:
             raise _malformed("table", f"the range {key!r}")
         low, dash, high = match.groups()
-        last = int(high) if high else None if dash else int(low)
+        last = (int(high) if high else None) if dash else int(low)
         rows.append(Row(int(low), last, _depth("table", depth)))
     return rows
 

@@ -187,6 +187,7 @@ class TestAccounts:
         assert summary["policy"] == "Always"
         assert (summary["depth"], summary["depth_age"], summary["forced"]) == (3, 1, None)
         assert summary["guard_holds"] == {"dwell": 0, "dead_band": 0}
+        assert summary["rounds_by_depth"] == {"0": 0, "1": 0, "3": 1}
         assert summary["error_budget_exhausted"] is False
 
     def test_before_the_first_round(self, cycle):
