@@ -16,7 +16,13 @@ from sglang_dynspec_hooks.cpu import probe, scripted
 from sglang_dynspec_hooks.cpu.environment import command_line, engine_args, prepare_environment
 from sglang_dynspec_hooks.cpu.models import ModelPair, build
 from sglang_dynspec_hooks.cpu.process import EngineProcess
-from sglang_dynspec_hooks.cpu.records import Completion, EngineDiedError, KvFigures
+from sglang_dynspec_hooks.cpu.records import (
+    Completion,
+    EngineDiedError,
+    KvFigures,
+    Sampling,
+    as_sglang,
+)
 
 if TYPE_CHECKING:
     from sglang_dynspec_hooks.cpu.fixture import EngineFactory
@@ -33,9 +39,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-#: One set of sampling parameters, or one per request.
-Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class CpuEngine:
@@ -139,12 +142,22 @@ class CpuEngine:
         self.shutdown()
 
     @property
+    def is_running(self) -> bool:
+        """Whether the engine is started and none of its processes has died."""
+        return self._process is not None and self._process.is_alive
+
+    @property
     def sgl(self) -> Any:
         """The `sglang.Engine` itself."""
         return self._running().sgl
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the `sglang.Engine`, such as ``sgl.async_generate(...)``."""
+        """
+        Run a coroutine of the `sglang.Engine`, such as ``sgl.async_generate(...)``.
+
+        Raises:
+            EngineDiedError: When a process of the engine dies meanwhile.
+        """
         return self._running().run(coroutine)
 
     def generate(
@@ -170,7 +183,7 @@ class CpuEngine:
         call = self.sgl.async_generate(
             prompt=None if prompts is None else list(prompts),
             input_ids=None if input_ids is None else [list(ids) for ids in input_ids],
-            sampling_params=_sampling(sampling_params),
+            sampling_params=as_sglang(sampling_params),
             **options,
         )
         return [Completion.of(answer) for answer in self.run(call)]
@@ -195,7 +208,7 @@ class CpuEngine:
         chunks = self.run(
             self.sgl.async_generate(
                 input_ids=list(input_ids),
-                sampling_params=_sampling(sampling_params),
+                sampling_params=as_sglang(sampling_params),
                 stream=True,
                 **options,
             )
@@ -243,11 +256,10 @@ class CpuEngine:
         Raises:
             RuntimeError: When the engine runs without the scripted policy.
         """
-        self._running()
         if self._scratch is None or not self._is_scripted():
             raise RuntimeError(
-                f"expected an engine with the policy {scripted.TARGET}; found another; "
-                f"pass dynspec={{'policy': {scripted.TARGET!r}}}"
+                f"expected a running engine with the policy {scripted.TARGET}; found none; "
+                f"start it with dynspec={{'policy': {scripted.TARGET!r}}}"
             )
         scripted.write(self._scratch / scripted.FILE_NAME, script)
 
@@ -267,7 +279,7 @@ class CpuEngine:
         sglang_dynspec.enable(**fields)
 
     def _require_scheduler(self) -> None:
-        """Refuse to run with the other scheduler loop than asked for: a hook did not apply."""
+        """Refuse the other scheduler loop than asked for: a hook did not apply."""
         runs_overlap = not self.internal_state()["disable_overlap_schedule"]
         if runs_overlap != self._overlap:
             raise RuntimeError(
@@ -291,10 +303,3 @@ def engine_factory(tmp_path_factory: Any) -> "EngineFactory":
     from sglang_dynspec_hooks.cpu.fixture import EngineFactory
 
     return EngineFactory(tmp_path_factory.mktemp("dynspec-models"))
-
-
-def _sampling(given: Sampling | None) -> dict[str, Any] | list[dict[str, Any]]:
-    """Return the parameters as SGLang takes them; greedy by default."""
-    if given is None:
-        return {"temperature": 0}
-    return dict(given) if isinstance(given, Mapping) else [dict(each) for each in given]

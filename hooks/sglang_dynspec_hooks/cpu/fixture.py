@@ -10,7 +10,7 @@ from sglang_dynspec_hooks.cpu.engine import CpuEngine
 
 class EngineFactory:
     """
-    Hands out running engines; calling it with the arguments of a live engine returns that one.
+    Hands out running engines: to the same arguments the same engine, as long as it runs.
 
     An engine takes seconds to start and hundreds of megabytes, so only one lives at a time: a
     call with other arguments ends it, unless ``keep`` was asked for.
@@ -38,6 +38,9 @@ class EngineFactory:
         """
         key = repr(sorted(arguments.items()))
         engine = self._live.get(key)
+        if engine is not None and not engine.is_running:
+            self._live.pop(key).shutdown()
+            engine = None
         if engine is None:
             if not keep:
                 self.close()

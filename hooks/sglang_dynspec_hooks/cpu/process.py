@@ -62,6 +62,11 @@ class EngineProcess:
             raise
         self._children = set(multiprocessing.active_children()) - others
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether all the processes that the engine started still run."""
+        return not self._is_dead and all(child.is_alive() for child in self._children)
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """
         Run a coroutine of the engine to its end.

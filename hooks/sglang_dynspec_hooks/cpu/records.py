@@ -1,8 +1,19 @@
-"""What the CPU engine gives back, as plain records."""
+"""What goes into the CPU engine and what comes out, as plain records."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+
+#: One set of sampling parameters, or one per request.
+Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+def as_sglang(sampling: Sampling | None) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return sampling parameters as SGLang takes them; None means greedy."""
+    if sampling is None:
+        return {"temperature": 0}
+    return dict(sampling) if isinstance(sampling, Mapping) else [dict(each) for each in sampling]
 
 
 class EngineDiedError(RuntimeError):
