@@ -1,0 +1,180 @@
+"""
+Re-entry is warm: after plain rounds the draft starts as if upkeep had run every round.
+
+A STANDALONE draft shows stale rows in what it gets accepted; a random EAGLE3 head is never right,
+so its KV rows and its state at re-entry are compared instead. Both must fail without upkeep.
+"""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine import workloads
+from tests.engine.conftest import start
+
+PLAIN_ROUNDS = (1, 3, 4, 7, 64)
+WINDOW, EVERY_ROUND, OFF = 4, 1, 0
+
+#: Requests that join at every phase of the window: four places, lengths that share no period.
+JOINERS = workloads.workload(
+    "joiners",
+    [10 + 3 * i for i in range(14)],
+    [23, 40, 31, 54, 19, 36, 45, 27, 50, 33, 21, 47, 38, 29],
+    seed=11,
+)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["overlap", "sync"])
+def standalone(request, models, tmp_path_factory):
+    engine = start(
+        tmp_path_factory.mktemp("standalone"),
+        models,
+        algorithm="STANDALONE",
+        overlap=request.param,
+        radix_cache=False,
+        max_running_requests=4,
+    )
+    yield engine
+    engine.shutdown()
+
+
+def histograms(engine, load, window, **script):
+    """Accepted-draft histogram of each request, and upkeep passes by occasion."""
+    engine.set_upkeep(window)
+    engine.play(**script)
+    before = engine.state()["upkeep"]["passes"]
+    done = load.send(engine.inner)
+    after = engine.state()["upkeep"]["passes"]
+    engine.check()
+    passes = {name: after[name] - before[name] for name in after}
+    return [answer.meta_info["spec_correct_drafts_histogram"] for answer in done], passes
+
+
+@pytest.mark.parametrize("n", PLAIN_ROUNDS)
+def test_drafts_are_as_good_as_with_upkeep_every_round(standalone, n):
+    load = workloads.workload("few", [40, 25, 60, 33], [100, 110, 90, 105], seed=12)
+    script = {"mode": "cycle", "runs": [[3, 6], [0, n]]}
+    every, _ = histograms(standalone, load, EVERY_ROUND, **script)
+    lazy, passes = histograms(standalone, load, WINDOW, **script)
+    assert lazy == every
+    assert sum(row[-1] for row in every if len(row) == 4) > 0  # drafts do get accepted
+    cold, _ = histograms(standalone, load, OFF, **script)
+    assert cold != every
+    assert passes["finish"] == 0  # nothing inherits rows without a radix cache
+
+
+@pytest.mark.parametrize("n", PLAIN_ROUNDS)
+def test_requests_joining_in_every_phase(standalone, n):
+    script = {"mode": "cycle", "runs": [[3, 3], [0, n]]}
+    every, _ = histograms(standalone, JOINERS, EVERY_ROUND, **script)
+    lazy, _ = histograms(standalone, JOINERS, WINDOW, **script)
+    assert lazy == every
+
+
+@pytest.mark.parametrize("n", PLAIN_ROUNDS)
+def test_passes_are_few(standalone, n):
+    """After n plain rounds, at most ceil(n / window) + 1 passes have run."""
+    load = workloads.workload("one", [30], [n + 3], seed=13)
+    script = {"mode": "list", "depths": [3] + [0] * n, "then": 3}
+    _, passes = histograms(standalone, load, WINDOW, **script)
+    assert passes["window"] == n // WINDOW
+    assert sum(passes.values()) <= math.ceil(n / WINDOW) + 1
+    _, eager = histograms(standalone, load, EVERY_ROUND, **script)
+    assert eager["window"] >= n
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["overlap", "sync"])
+def eagle3(request, models, tmp_path_factory):
+    engine = start(
+        tmp_path_factory.mktemp("eagle3"),
+        models,
+        algorithm="EAGLE3",
+        overlap=request.param,
+        radix_cache=False,
+        max_running_requests=4,
+        dump=True,
+    )
+    yield engine
+    engine.shutdown()
+
+
+def reentries(engine, load, window, **script):
+    """What the draft starts from at each re-entry, request by request."""
+    for old in engine.directory.glob("*.pt"):
+        old.unlink()
+    engine.set_upkeep(window)
+    engine.play(**script)
+    load.send(engine.inner)
+    engine.check()
+    files = sorted(Path(engine.directory).glob("*.pt"))
+    return [list(torch.load(file).values()) for file in files]
+
+
+def worst(one, other):
+    """Largest difference in rows and hidden states, and whether the first drafts are equal."""
+    differences, equal = [0.0], True
+    assert len(one) == len(other) > 0
+    for before, after in zip(one, other, strict=True):
+        assert len(before) == len(after) > 0
+        for left, right in zip(before, after, strict=True):
+            assert left["length"] == right["length"]
+            equal &= torch.equal(left["topk_index"], right["topk_index"])
+            differences += [
+                (left[name] - right[name]).abs().max().item()
+                for name in ("keys", "values", "hidden")
+            ]
+    return max(differences), equal
+
+
+@pytest.mark.parametrize("n", PLAIN_ROUNDS)
+def test_the_draft_starts_from_the_same_rows(eagle3, n):
+    load = workloads.workload("few", [40, 25, 60, 33], [80, 90, 75, 85], seed=14)
+    script = {"mode": "cycle", "runs": [[0, n], [3, 4]]}
+    every = reentries(eagle3, load, EVERY_ROUND, **script)
+    lazy = reentries(eagle3, load, WINDOW, **script)
+    difference, same_drafts = worst(every, lazy)
+    assert difference < 1e-4
+    assert same_drafts
+    cold = reentries(eagle3, load, OFF, **script)
+    assert worst(every, cold)[0] > 1e-2
+
+
+@pytest.mark.parametrize("n", [3, 7])
+def test_joining_requests_start_from_the_same_rows(eagle3, n):
+    script = {"mode": "cycle", "runs": [[0, n], [3, 3]]}
+    every = reentries(eagle3, JOINERS, EVERY_ROUND, **script)
+    lazy = reentries(eagle3, JOINERS, WINDOW, **script)
+    difference, same_drafts = worst(every, lazy)
+    assert difference < 1e-4
+    assert same_drafts
+
+
+def test_a_second_turn_is_as_good_over_the_radix_cache(engine):
+    """What finished requests leave in the radix cache has whole draft rows."""
+    turns = {}
+    for window in (EVERY_ROUND, WINDOW, OFF):
+        engine.flush_cache()
+        engine.set_upkeep(window)
+        engine.play(mode="fixed", depth=0)
+        load = workloads.workload("turn", [40, 25, 60, 33], [37, 42, 30, 35], seed=15)
+        first = load.send(engine.inner)
+        engine.play(mode="fixed", depth=3)
+        second = engine.generate(
+            input_ids=[
+                [*ids, *done.output_ids, 77]
+                for ids, done in zip(load.input_ids, first, strict=True)
+            ],
+            sampling_params={"temperature": 0, "max_new_tokens": 60, "ignore_eos": True},
+        )
+        turns[window] = [done.meta_info["spec_correct_drafts_histogram"] for done in second]
+        cached = [done.meta_info["cached_tokens"] for done in second]
+        produced = [len(done.output_ids) for done in first]
+        # All but the last produced token of the first turn comes from the cache.
+        assert cached == [
+            len(ids) + more - 1 for ids, more in zip(load.input_ids, produced, strict=True)
+        ]
+    assert turns[WINDOW] == turns[EVERY_ROUND]
+    if engine.arguments["speculative_algorithm"] == "STANDALONE":
+        assert turns[OFF] != turns[EVERY_ROUND]
