@@ -8,7 +8,7 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,27 +30,39 @@ class LightEnvironment:
     directory: Path
 
     def run(
-        self, *arguments: str, env: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """
-        Run ``python ARGUMENTS`` in the directory, where nothing of the source tree is in reach.
+        Run ``python ARGUMENTS``, by default in the directory of the environment.
         """
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("PYTHON", "PYTEST", "SGLANG", "DYNSPEC", "VIRTUAL_ENV"))
-        }
-        return subprocess.run(
-            [str(self.python), *arguments],
-            cwd=self.directory,
-            env={**inherited, **(env or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run([str(self.python), *arguments], cwd=cwd or self.directory, env=env)
 
     def pytest(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run("-m", "pytest", "-p", "tests.no_skips", "-q", *arguments)
+
+
+def run(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """
+    Run a command with nothing of the source tree, and none of this run's settings, in reach.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "PYTEST", "SGLANG", "DYNSPEC", "VIRTUAL_ENV"))
+    }
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**inherited, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -83,12 +95,14 @@ def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> LightEnvironment:
     home = tmp_path_factory.mktemp("light")
-    venv.create(home / "venv", with_pip=True, symlinks=True)
+    venv.create(home / "venv", symlinks=True)
     environment = LightEnvironment(home / "venv" / "bin" / "python", home / "elsewhere")
     environment.directory.mkdir()
     _copy_tests(environment.directory)
-    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    done = environment.run(*pip, str(wheel), *TEST_TOOLS)
+    # The pip of this environment, pointed at that one: it needs none of its own.
+    pip = [sys.executable, "-m", "pip", "--python", str(environment.python)]
+    install = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    done = run([*pip, *install, str(wheel), *TEST_TOOLS], cwd=home)
     assert done.returncode == 0, done.stdout + done.stderr
     return environment
 

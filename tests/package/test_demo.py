@@ -1,0 +1,179 @@
+"""
+`dynspec demo`, whole, and what it makes of servers that fail or answer wrongly.
+"""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglang_dynspec_hooks.commands._demo_load import Answer, Ramp
+from sglang_dynspec_hooks.commands._demo_result import _faults
+from sglang_dynspec_hooks.cpu.records import EngineDiedError
+from sglang_dynspec_hooks.cpu.server import CpuServer, free_port
+from tests.package.conftest import run
+
+_PNG = b"\x89PNG"
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_the_demo_succeeds(tmp_path: Path) -> None:
+    script = str(Path(sysconfig.get_path("scripts")) / "dynspec")
+    done = run([script, "demo", "--json", "--out", "demo"], cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert result["ok"], result
+    assert result["equal"] == result["requests"] > 0
+    assert result["switches"] >= 2
+    rows = result["phases"]
+    assert [row["name"].split()[-1] for row in rows] == ["1", "4", "16", "4", "1"]
+    # Speculative at low concurrency, plain at high; and drafts are right in part.
+    assert [max(row["shares"], key=row["shares"].get) for row in rows] == ["3", "3", "0", "3", "3"]
+    assert all(1.2 < row["accepted_length"] < 4 for row in rows)
+    assert Path(result["picture"]).read_bytes().startswith(_PNG)
+    assert "concurrency 16" in done.stderr
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False)
+    assert not left.stdout, "the demo left processes behind"
+
+
+def _ramp() -> Ramp:
+    """
+    A ramp whose answers all equal the plain ones.
+    """
+    ramp = Ramp()
+    for phase in ramp.phases:
+        phase.answers = {request.number: Answer((5, 6), "ab") for request in phase.requests}
+    ramp.plain_answers = {request.number: Answer((5, 6), "ab") for request in ramp.requests}
+    return ramp
+
+
+def test_the_ramp_rises_and_falls_and_repeats_no_request() -> None:
+    ramp = Ramp()
+    assert [phase.concurrency for phase in ramp.phases] == [1, 4, 16, 4, 1]
+    bodies = [json.dumps(request.body["messages"]) for request in ramp.requests]
+    assert len(set(bodies)) == len(bodies)
+    assert len({request.length for request in ramp.phases[2].requests}) > 8
+
+
+def test_equal_answers_are_equal() -> None:
+    assert _ramp().differing() == []
+
+
+@pytest.mark.parametrize("other", [Answer((5, 7), "ab"), Answer((5, 6), "a"), Answer((5,), "a")])
+def test_a_different_answer_is_found(other: Answer) -> None:
+    ramp = _ramp()
+    ramp.plain_answers[17] = other
+    assert ramp.differing() == [17]
+
+
+def test_a_missing_answer_is_found() -> None:
+    ramp = _ramp()
+    del ramp.plain_answers[3]
+    assert ramp.differing() == [3]
+
+
+def _state(plain: int = 5, speculative: int = 5, mismatches: int = 0) -> dict[str, Any]:
+    by_depth = {"0": {"rounds": plain}, "1": {"rounds": 0}, "3": {"rounds": speculative}}
+    return {"by_depth": by_depth, "mismatches": mismatches}
+
+
+@pytest.mark.parametrize(
+    ("differing", "state", "expected"),
+    [
+        ([], _state(), None),
+        ([4, 9], _state(), "2 outputs differ, first that of request 4"),
+        ([], _state(plain=0), "no plain round ran"),
+        ([], _state(speculative=0), "no speculative round ran"),
+        ([], _state(mismatches=2), "2 rounds ran at another depth than planned"),
+    ],
+)
+def test_faults_are_named(
+    differing: list[int], state: dict[str, Any], expected: str | None
+) -> None:
+    assert _faults(differing, state) == ([] if expected is None else [expected])
+
+
+@pytest.fixture
+def fake_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    A script that is run in place of ``sglang``; it does what the test writes into it.
+    """
+    path = tmp_path / "sglang"
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    return path
+
+
+def _script(path: Path, body: str) -> None:
+    path.write_text(f"#!{sys.executable}\n{body}")
+    path.chmod(0o755)
+
+
+def test_a_server_that_ends_is_an_error_with_its_log(fake_sglang: Path, tmp_path: Path) -> None:
+    _script(fake_sglang, "print('one'); print('no such model'); raise SystemExit(78)")
+    with CpuServer({}, log=tmp_path / "log") as server:
+        with pytest.raises(EngineDiedError, match="found exit status 78"):
+            server.wait(30)
+        assert server.has_ended
+        assert server.tail(1) == "no such model"
+
+
+def test_a_server_that_never_answers_is_given_up(fake_sglang: Path, tmp_path: Path) -> None:
+    _script(fake_sglang, "import time; time.sleep(60)")
+    with (
+        CpuServer({}, log=tmp_path / "log") as server,
+        pytest.raises(EngineDiedError, match="answers after 1 s; found none"),
+    ):
+        server.wait(1)
+
+
+def test_stopping_ends_what_the_server_started(fake_sglang: Path, tmp_path: Path) -> None:
+    # A launcher that ends when asked to, and leaves a child that does not.
+    child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    _script(
+        fake_sglang,
+        f"import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        f"print(child.pid, flush=True)\ntime.sleep(60)\n",
+    )
+    server = CpuServer({}, log=tmp_path / "log").start()
+    while not server.tail(1):
+        time.sleep(0.05)
+    child_pid = int(server.tail(1))
+    server.stop()
+    assert server.has_ended
+    deadline = time.monotonic() + 10
+    while _runs(child_pid):
+        assert time.monotonic() < deadline, "the server's child still runs"
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    # A zombie is dead; reaping it is init's business.
+    return state != "Z"
+
+
+def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = CpuServer({}, log=tmp_path / "log", port=port)
+        with pytest.raises(OSError, match=rf"port {port} of 127.0.0.1 cannot be used"):
+            server.start()
+    assert not (tmp_path / "log").exists()
+
+
+def test_free_ports_differ_and_are_free() -> None:
+    assert 1024 < free_port() < 65536
