@@ -48,6 +48,17 @@ def test_this_process_imports_the_shadow():
     assert (status, said) == (0, f"True {environment.SHADOW} 1")
 
 
+def test_an_engine_gives_the_environment_back(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
+    # This process may run engines in other tests: do not look at what it has imported.
+    monkeypatch.setattr(sys, "path", [str(environment.SHADOW), *sys.path])
+    before = dict(os.environ)
+    with environment.cpu_environment():
+        assert os.environ[SWITCH] == os.environ["TORCHDYNAMO_DISABLE"] == "1"
+    assert dict(os.environ) == before
+
+
 @pytest.mark.parametrize("module", ["sglang", "sgl_kernel"])
 def test_a_late_call_is_refused(module):
     status, said = run_python(f"""

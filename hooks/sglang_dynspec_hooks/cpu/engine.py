@@ -5,15 +5,21 @@ It wraps `sglang.Engine` and adds what tests need: models built on demand, plain
 of dicts, a policy that plays a script, figures of the KV pool, and an end that leaves no process.
 """
 
-import shutil
-import tempfile
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import sglang_dynspec
 from sglang_dynspec_hooks.cpu import probe, scripted
-from sglang_dynspec_hooks.cpu.environment import command_line, engine_args, prepare_environment
+from sglang_dynspec_hooks.cpu.environment import (
+    command_line,
+    cpu_environment,
+    engine_args,
+    prepare_environment,
+)
 from sglang_dynspec_hooks.cpu.models import ModelPair, build
 from sglang_dynspec_hooks.cpu.process import EngineProcess
 from sglang_dynspec_hooks.cpu.records import (
@@ -94,8 +100,9 @@ class CpuEngine:
         }
         self._dynspec = None if dynspec is None else dict(dynspec)
         self._overlap = overlap
-        self._scratch: Path | None = None
+        self._script: Path | None = None
         self._process: EngineProcess | None = None
+        self._resources = ExitStack()
 
     def start(self) -> Self:
         """
@@ -105,30 +112,22 @@ class CpuEngine:
             RuntimeError: When SGLang was imported before without the CPU engine.
             EngineDiedError: When a process of the engine dies.
         """
-        prepare_environment()
-        self._scratch = Path(tempfile.mkdtemp(prefix="dynspec-engine-"))
-        try:
-            self._enable_dynspec()
+        with ExitStack() as resources:
+            resources.callback(self._forget)
+            resources.enter_context(cpu_environment())
+            if self._dynspec is not None:
+                scratch = resources.enter_context(TemporaryDirectory(prefix="dynspec-engine-"))
+                self._enable_dynspec(self._dynspec, Path(scratch) / scripted.FILE_NAME)
+                resources.callback(sglang_dynspec.disable)
             self._process = EngineProcess(self.arguments)
+            resources.callback(self._process.end)
             self._require_scheduler()
-        except BaseException:
-            self.shutdown()
-            raise
+            self._resources = resources.pop_all()
         return self
 
     def shutdown(self) -> None:
         """End the engine and all its processes; does nothing when it is not running."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.end()
-        scratch, self._scratch = self._scratch, None
-        if scratch is None:
-            return
-        shutil.rmtree(scratch, ignore_errors=True)
-        if self._dynspec is not None:
-            import sglang_dynspec
-
-            sglang_dynspec.disable()
+        self._resources.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -256,26 +255,18 @@ class CpuEngine:
         Raises:
             RuntimeError: When the engine runs without the scripted policy.
         """
-        if self._scratch is None or not self._is_scripted():
+        if self._script is None:
             raise RuntimeError(
                 f"expected a running engine with the policy {scripted.TARGET}; found none; "
                 f"start it with dynspec={{'policy': {scripted.TARGET!r}}}"
             )
-        scripted.write(self._scratch / scripted.FILE_NAME, script)
+        scripted.write(self._script, script)
 
-    def _is_scripted(self) -> bool:
-        return self._dynspec is not None and self._dynspec.get("policy") == scripted.TARGET
-
-    def _enable_dynspec(self) -> None:
-        if self._dynspec is None or self._scratch is None:
-            return
-        import sglang_dynspec
-
-        fields = dict(self._dynspec)
-        if self._is_scripted():
-            path = self._scratch / scripted.FILE_NAME
-            fields["options"] = {"path": str(path), **fields.get("options", {})}
-            fields.setdefault("min_dwell", 1)
+    def _enable_dynspec(self, fields: Mapping[str, Any], script: Path) -> None:
+        if fields.get("policy") == scripted.TARGET:
+            self._script = script
+            options = {"path": str(script), **fields.get("options", {})}
+            fields = {"min_dwell": 1, **fields, "options": options}
         sglang_dynspec.enable(**fields)
 
     def _require_scheduler(self) -> None:
@@ -286,6 +277,9 @@ class CpuEngine:
                 f"expected an engine with overlap={self._overlap}; found overlap={runs_overlap}; "
                 f"SGLang did not apply the hooks of dynspec_cpu, read its log"
             )
+
+    def _forget(self) -> None:
+        self._process = self._script = None
 
     def _running(self) -> EngineProcess:
         if self._process is None:

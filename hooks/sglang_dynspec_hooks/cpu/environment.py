@@ -8,7 +8,8 @@ in environment variables, which children inherit, and the shadow of ``sgl_kernel
 
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +52,38 @@ def prepare_environment(
             shadow.
     """
     target = os.environ if env is None else env
-    if env is None:
+    if env is None and str(SHADOW) not in sys.path:
         _refuse_late_call()
+        sys.path.insert(0, str(SHADOW))
     target.update(_VARIABLES)
     for variable in _THREAD_VARIABLES:
         target.setdefault(variable, "1")
-    target["PYTHONPATH"] = os.pathsep.join(_shadow_first(target.get("PYTHONPATH", "")))
-    if env is None and str(SHADOW) not in sys.path[:1]:
-        sys.path.insert(0, str(SHADOW))
+    others = [path for path in target.get("PYTHONPATH", "").split(os.pathsep) if path]
+    target["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(SHADOW), *others]))
     return target
+
+
+@contextmanager
+def cpu_environment() -> Iterator[None]:
+    """
+    Prepare this process's environment, and give its variables back afterwards.
+
+    ``sys.path`` keeps the shadow: SGLang, once imported, may look for it later.
+
+    Raises:
+        RuntimeError: As `prepare_environment` does.
+    """
+    names = ("PYTHONPATH", *_VARIABLES, *_THREAD_VARIABLES)
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        prepare_environment()
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def engine_args(
@@ -148,21 +172,12 @@ def command_line(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _refuse_late_call() -> None:
-    kernel = sys.modules.get("sgl_kernel")
-    if kernel is not None:
-        if getattr(kernel, "DYNSPEC_SHADOW", False):
-            return
-        found = f"sgl_kernel of {kernel.__file__} imported"
-    elif "sglang" in sys.modules and os.environ.get(SWITCH) != "1":
-        found = "sglang imported"
-    else:
-        return
-    raise RuntimeError(
-        f"expected prepare_environment() before anything of SGLang is imported; found {found}; "
-        f"call it first, or start a process of its own for the CPU engine"
-    )
-
-
-def _shadow_first(path: str) -> list[str]:
-    others = [entry for entry in path.split(os.pathsep) if entry and entry != str(SHADOW)]
-    return [str(SHADOW), *others]
+    # A process that was started in a prepared environment has the shadow on its path already.
+    for name in ("sgl_kernel", "sglang"):
+        module = sys.modules.get(name)
+        if module is not None:
+            raise RuntimeError(
+                f"expected prepare_environment() before anything of SGLang is imported; found "
+                f"{name} imported from {module.__file__}; call it first, or start a process of "
+                f"its own for the CPU engine"
+            )

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 #: One set of sampling parameters, or one per request.
 Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 

@@ -12,7 +12,7 @@ from sglang_dynspec import Observation, Plan, Policy
 
 #: The policy, as `sglang_dynspec.enable` takes it.
 TARGET = "sglang_dynspec_hooks.cpu.scripted:Scripted"
-#: Name of the script that `CpuEngine` writes.
+#: Name that a script's file is given.
 FILE_NAME = "script.json"
 
 
