@@ -59,6 +59,16 @@ class TestThreshold:
         assert "at most 32" in caught.value.expected
         assert "raise --max-running-requests" in caught.value.remedy
 
+    def test_the_default_fits_under_a_lower_cap(self):
+        policy = configured(Threshold(), cap=3)
+        assert (policy.batch_size, policy.hysteresis) == (3, 2)
+        policy = configured(Threshold(), cap=100)
+        assert (policy.batch_size, policy.hysteresis) == (32, 4)
+
+    def test_a_chosen_hysteresis_above_the_lowered_default(self):
+        with pytest.raises(ConfigError, match="hysteresis from 0 to 2"):
+            configured(Threshold(hysteresis=3), cap=3)
+
     def test_a_threshold_at_the_cap_and_an_unknown_cap(self):
         configured(Threshold(batch_size=32), cap=32)
         configured(Threshold(batch_size=10_000), cap=None)
