@@ -57,7 +57,7 @@ def config_of(server_args: Any) -> Config:
     if text is None:
         raise SeamError(
             expected="server arguments that were resolved with this plugin loaded",
-            found=f"{ENABLED} is set and the arguments carry no configuration",
+            found="a speculative server whose arguments carry no configuration of ours",
             remedy="let SGLang load its plugins before ServerArgs.resolve_once() runs "
             "(sglang.srt.plugins.load_plugins())",
         )

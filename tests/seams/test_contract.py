@@ -123,8 +123,9 @@ def test_a_baseline_is_written_beside_others(
     assert len(written["0.5.23"]) == len({record.target for record in RECORDS})
 
 
-def test_the_supported_range_is_the_extras() -> None:
-    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+def test_the_supported_range_is_the_extras(pytestconfig: pytest.Config) -> None:
+    file = pytestconfig.rootpath / "pyproject.toml"
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
     for extra in ("sglang", "testing"):
         requirements = map(Requirement, project["optional-dependencies"][extra])
         specifiers = {str(each.specifier) for each in requirements if each.name == "sglang"}
