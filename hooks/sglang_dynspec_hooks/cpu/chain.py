@@ -60,10 +60,16 @@ class ChainPlan:
         batch, _, width, _ = self.visible.shape
         output = scaled_dot_product_attention(
             query.view(batch, width, *query.shape[1:]).transpose(1, 2),
-            keys[self.slots].transpose(1, 2),
-            values[self.slots].transpose(1, 2),
+            self._gather(keys),
+            self._gather(values),
             attn_mask=self.visible,
             scale=scaling,
             enable_gqa=query.shape[1] != keys.shape[1],
         )
         return output.transpose(1, 2).reshape(batch * width, -1)
+
+    def _gather(self, buffer: Tensor) -> Tensor:
+        """Return ``[batch, kv_heads, longest, size]`` of a buffer ``[slots, kv_heads, size]``."""
+        # Several times faster than indexing by a matrix.
+        rows = buffer.index_select(0, self.slots.flatten())
+        return rows.view(*self.slots.shape, *buffer.shape[1:]).transpose(1, 2)
