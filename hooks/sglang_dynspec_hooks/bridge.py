@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_dynspec import __version__
 from sglang_dynspec._plugins import load_policy, plugin_manager
-from sglang_dynspec.config import Config
 from sglang_dynspec.observation import Observation, Outcome
 from sglang_dynspec.policy import Limits
 from sglang_dynspec.rounds import Rounds
+from sglang_dynspec_hooks import _record
 from sglang_dynspec_hooks.exactness import count_plain_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from sglang_dynspec.config import Config
 
 logger = logging.getLogger("sglang_dynspec")
 
@@ -71,7 +73,7 @@ class Bridge:
         Raises:
             ConfigError: The policy cannot be loaded here (the launcher checked it already).
         """
-        config = Config.from_json(server_args._dynspec)
+        config = _record.config_of(server_args)
         assert config.depths is not None  # noqa: S101
         limits = Limits(
             depths=config.depths,

@@ -15,26 +15,27 @@ SEAM = Seam(
 )
 
 
-def handler(result: type, _algorithm: Any, server_args: Any) -> type | None:
+def handler(result: type, _algorithm: Any, server_args: Any) -> type:
     """
-    Return the dynspec worker class for a server that enabled us; None leaves SGLang's.
+    Return the dynspec worker class.
 
-    First use of any scheduler seam, so the place to confirm that all of them are in force.
+    First use of any scheduler seam, and registered only where we were asked for: the place to
+    confirm that all of them are in force and that the arguments went through us.
 
     Raises:
-        SeamError: A seam is not in force, or SGLang chose a worker that is not proved.
+        SeamError: A seam is not in force, the arguments carry no configuration, or SGLang chose a
+            worker that is not proved.
     """
-    if getattr(server_args, "_dynspec", None) is None:
-        return None
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
     from sglang.srt.speculative.standalone_worker_v2 import StandaloneWorkerV2
 
     from sglang_dynspec.errors import SeamError
-    from sglang_dynspec_hooks import seams
+    from sglang_dynspec_hooks import _record, seams
     from sglang_dynspec_hooks._seam import confirm_wrapped
     from sglang_dynspec_hooks.worker.worker import dynspec_worker
 
     confirm_wrapped(seams.scheduler())
+    _record.config_of(server_args)
     if result not in (EAGLEWorkerV2, StandaloneWorkerV2):
         raise SeamError(
             expected="EAGLEWorkerV2 or StandaloneWorkerV2 as the speculative worker",
