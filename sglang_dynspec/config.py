@@ -47,6 +47,9 @@ class Config(BaseModel):
             depth + 1. 0 turns upkeep off, which leaves the draft model without its context at
             re-entry. None: 4, or as much as the largest depth allows.
 
+        plain_graphs: Capture CUDA graphs for plain rounds. Without them plain rounds run eagerly,
+            and the graphs' memory is saved.
+
         exact_sampling: Decode a batch plainly while it holds a request whose sampling SGLang's
             speculative sampler only approximates (penalties, min_p, custom logit processors).
 
@@ -72,6 +75,7 @@ class Config(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
     depths: tuple[int, ...] | None = None
     upkeep_window: Annotated[int, Field(ge=0, le=DEEPEST + 1)] | None = None
+    plain_graphs: bool = True
     exact_sampling: bool = True
     min_dwell: int = Field(default=4, ge=0)
     dead_band: float = Field(default=0.02, ge=0.0)

@@ -39,6 +39,7 @@ class Bridge:
     Attributes:
         depths: Candidate depths, ascending, beginning with 0.
         upkeep_window: The configured window.
+        plain_graphs: Whether plain rounds get CUDA graphs.
         rounds: The core's round loop.
         unmarked: Decode batches that reached the worker without a plan; they ran plain.
         upkeep_faults: Faults of upkeep so far.
@@ -57,6 +58,7 @@ class Bridge:
         assert config.upkeep_window is not None  # noqa: S101
         self.depths = config.depths
         self.upkeep_window = config.upkeep_window
+        self.plain_graphs = config.plain_graphs
         self.rounds = rounds
         self.unmarked = 0
         self.upkeep_faults = 0

@@ -7,7 +7,6 @@ from sglang_dynspec.observation import Observation, Plan
 from sglang_dynspec.policies._depth import chosen_depth
 from sglang_dynspec.policy import Limits, Policy
 
-
 #: Largest batch size that speculates, where nothing is said and the server may run as many.
 DEFAULT_BATCH_SIZE = 32
 

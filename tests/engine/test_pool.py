@@ -23,7 +23,6 @@ def paged(request, plain, models, tmp_path_factory):
             overlap=overlap,
             page_size=16,
             chunked_prefill_size=64,
-            enable_metrics=True,
         )
         yield engine
         engine.shutdown()

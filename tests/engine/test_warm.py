@@ -40,8 +40,13 @@ def standalone(request, models, tmp_path_factory):
     engine.shutdown()
 
 
+#: Other requests, whose draft rows replace those that an earlier run left in the same slots.
+OTHERS = workloads.workload("others", [70] * 8, [90] * 8, seed=16)
+
+
 def histograms(engine, load, window, **script):
     """Accepted-draft histogram of each request, and upkeep passes by occasion."""
+    scramble(engine)
     engine.set_upkeep(window)
     engine.play(**script)
     before = engine.state()["upkeep"]["passes"]
@@ -50,6 +55,12 @@ def histograms(engine, load, window, **script):
     engine.check()
     passes = {name: after[name] - before[name] for name in after}
     return [answer.meta_info["spec_correct_drafts_histogram"] for answer in done], passes
+
+
+def scramble(engine):
+    """Overwrite the slots' draft rows: a row that is not written must not be right by chance."""
+    engine.play(mode="fixed", depth=3)
+    OTHERS.send(engine.inner)
 
 
 @pytest.mark.parametrize("n", PLAIN_ROUNDS)
@@ -102,6 +113,7 @@ def eagle3(request, models, tmp_path_factory):
 
 def reentries(engine, load, window, **script):
     """What the draft starts from at each re-entry, request by request."""
+    scramble(engine)
     for old in engine.directory.glob("*.pt"):
         old.unlink()
     engine.set_upkeep(window)
@@ -112,20 +124,23 @@ def reentries(engine, load, window, **script):
     return [list(torch.load(file).values()) for file in files]
 
 
-def worst(one, other):
-    """Largest difference in rows and hidden states, and whether the first drafts are equal."""
-    differences, equal = [0.0], True
-    assert len(one) == len(other) > 0
+def difference(one, other):
+    """Largest difference in rows and hidden states; infinite when drafts or lengths differ."""
+    assert len(one) > 0
+    if len(one) != len(other):
+        return math.inf
+    differences = [0.0]
     for before, after in zip(one, other, strict=True):
-        assert len(before) == len(after) > 0
         for left, right in zip(before, after, strict=True):
-            assert left["length"] == right["length"]
-            equal &= torch.equal(left["topk_index"], right["topk_index"])
+            if left["length"] != right["length"]:
+                return math.inf
+            if not torch.equal(left["topk_index"], right["topk_index"]):
+                return math.inf
             differences += [
                 (left[name] - right[name]).abs().max().item()
                 for name in ("keys", "values", "hidden")
             ]
-    return max(differences), equal
+    return max(differences)
 
 
 @pytest.mark.parametrize("n", PLAIN_ROUNDS)
@@ -134,11 +149,9 @@ def test_the_draft_starts_from_the_same_rows(eagle3, n):
     script = {"mode": "cycle", "runs": [[0, n], [3, 4]]}
     every = reentries(eagle3, load, EVERY_ROUND, **script)
     lazy = reentries(eagle3, load, WINDOW, **script)
-    difference, same_drafts = worst(every, lazy)
-    assert difference < 1e-4
-    assert same_drafts
+    assert difference(every, lazy) < 1e-4
     cold = reentries(eagle3, load, OFF, **script)
-    assert worst(every, cold)[0] > 1e-2
+    assert difference(every, cold) > 1e-2
 
 
 @pytest.mark.parametrize("n", [3, 7])
@@ -146,15 +159,15 @@ def test_joining_requests_start_from_the_same_rows(eagle3, n):
     script = {"mode": "cycle", "runs": [[0, n], [3, 3]]}
     every = reentries(eagle3, JOINERS, EVERY_ROUND, **script)
     lazy = reentries(eagle3, JOINERS, WINDOW, **script)
-    difference, same_drafts = worst(every, lazy)
-    assert difference < 1e-4
-    assert same_drafts
+    assert difference(every, lazy) < 1e-4
 
 
 def test_a_second_turn_is_as_good_over_the_radix_cache(engine):
     """What finished requests leave in the radix cache has whole draft rows."""
     turns = {}
     for window in (EVERY_ROUND, WINDOW, OFF):
+        engine.flush_cache()
+        scramble(engine)
         engine.flush_cache()
         engine.set_upkeep(window)
         engine.play(mode="fixed", depth=0)
@@ -170,11 +183,11 @@ def test_a_second_turn_is_as_good_over_the_radix_cache(engine):
         )
         turns[window] = [done.meta_info["spec_correct_drafts_histogram"] for done in second]
         cached = [done.meta_info["cached_tokens"] for done in second]
-        produced = [len(done.output_ids) for done in first]
-        # All but the last produced token of the first turn comes from the cache.
-        assert cached == [
-            len(ids) + more - 1 for ids, more in zip(load.input_ids, produced, strict=True)
+        whole = [
+            len(ids) + len(done.output_ids) for ids, done in zip(load.input_ids, first, strict=True)
         ]
+        # The first turn comes from the cache, but for a token or two at its end.
+        assert all(length - 2 <= hit <= length for hit, length in zip(cached, whole, strict=True))
     assert turns[WINDOW] == turns[EVERY_ROUND]
     if engine.arguments["speculative_algorithm"] == "STANDALONE":
         assert turns[OFF] != turns[EVERY_ROUND]

@@ -10,14 +10,21 @@ override log on every switch.)
 
 from __future__ import annotations
 
+import logging
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from sglang_dynspec.errors import SeamError
+from sglang_dynspec_hooks.worker.plain_graphs import capture_plain_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import torch
+
+logger = logging.getLogger("sglang_dynspec")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,14 @@ class Tier:
     chain_scores: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierCost:
+    """Seconds and gigabytes of GPU memory that building a tier took."""
+
+    seconds: float
+    gigabytes: float
+
+
 class Tiers:
     """
     The worker's tiers, built once at start-up.
@@ -50,7 +65,14 @@ class Tiers:
     let its own controller decide do nothing, because the plan on the batch decides.
     """
 
-    def __init__(self, worker: Any, *, depths: Sequence[int], upkeep_depth: int) -> None:
+    def __init__(
+        self,
+        worker: Any,
+        *,
+        depths: Sequence[int],
+        upkeep_depth: int,
+        plain_graphs: bool = True,
+    ) -> None:
         """
         Describe the tiers; `init_states` builds them.
 
@@ -58,11 +80,15 @@ class Tiers:
             worker: The speculative worker; its initial depth must be the largest of ``depths``.
             depths: Candidate depths, ascending, beginning with 0.
             upkeep_depth: Depth of the tier that runs upkeep passes (their width is one more).
+            plain_graphs: Whether to capture CUDA graphs for plain rounds.
         """
         self._worker = worker
         self._depths = tuple(depths)
         self._upkeep_depth = upkeep_depth
+        self._plain_graphs = plain_graphs
         self._tiers: dict[int, Tier] = {}
+        #: What building each tier took; the largest depth's was built by SGLang itself.
+        self.costs: dict[int, TierCost] = {}
         self.active = max(depths)
 
     def register(self, state: Any, steps: int | None = None) -> None:
@@ -72,21 +98,31 @@ class Tiers:
 
     def init_states(self, cuda_graph_bs: list[int] | None = None) -> None:
         """
-        Build the tiers that are missing and leave the largest depth in force.
+        Build the speculative tiers that are missing and leave the largest depth in force.
 
         Args:
             cuda_graph_bs: Batch sizes to capture, or None when CUDA graphs are off.
         """
         wanted = {*self._depths, self._upkeep_depth} - {0}
         for depth in sorted(wanted - self._tiers.keys()):
-            state = self._worker.build_adaptive_runtime_state(
-                speculative_num_steps=depth,
-                speculative_num_draft_tokens=depth + 1,
-                cuda_graph_bs=cuda_graph_bs,
-            )
-            self._tiers[depth] = self._tier(depth, depth, state)
-        self._tiers[0] = self._plain_tier(self._tiers[self._upkeep_depth])
+            with self._account(depth):
+                state = self._worker.build_adaptive_runtime_state(
+                    speculative_num_steps=depth,
+                    speculative_num_draft_tokens=depth + 1,
+                    cuda_graph_bs=cuda_graph_bs,
+                )
+                self._tiers[depth] = self._tier(depth, depth, state)
         self.activate(self.active)
+
+    def build_plain(self) -> None:
+        """
+        Build the plain tier, after the others.
+
+        Apart from `init_states`, which SGLang calls inside the draft model's parallel and MoE
+        contexts: plain rounds belong to the target alone.
+        """
+        with self._account(0):
+            self._tiers[0] = self._plain_tier(self._tiers[self._upkeep_depth])
 
     def activate(self, depth: int) -> None:
         """
@@ -139,6 +175,39 @@ class Tiers:
     def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
         """Do nothing: outcomes reach the policy tagged with the depth that ran."""
 
+    @contextmanager
+    def _account(self, depth: int) -> Iterator[None]:
+        """
+        Log the seconds and gigabytes that building a tier takes.
+
+        Raises:
+            SeamError: The tier does not fit; the message says what to leave out.
+        """
+        from sglang.srt.utils.common import get_available_gpu_memory
+
+        device, gpu = self._worker.device, self._worker.gpu_id
+        begin, free = time.perf_counter(), get_available_gpu_memory(device, gpu)
+        try:
+            yield
+        except Exception as error:
+            if "out of memory" not in str(error).lower():
+                raise
+            raise SeamError(
+                expected=f"enough GPU memory for the tier of depth {depth}",
+                found=f"{free:.2f} GB free and: {error}",
+                remedy=_remedy(depth, self._upkeep_depth),
+            ) from error
+        seconds = time.perf_counter() - begin
+        used = free - get_available_gpu_memory(device, gpu)
+        self.costs[depth] = TierCost(seconds=seconds, gigabytes=used)
+        logger.info(
+            "dynspec: built the tier of depth %d%s in %.1f s, %.2f GB",
+            depth,
+            " (plain rounds)" if depth == 0 else "",
+            seconds,
+            used,
+        )
+
     def _plain_tier(self, upkeep: Tier) -> Tier:
         from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
 
@@ -149,14 +218,21 @@ class Tiers:
             target_attn_backend = runner._get_attention_backend(init_new_workspace=True)
         finally:
             runner.init_new_workspace = saved
+        graphs = None
+        if self._plain_graphs:
+            graphs = capture_plain_graphs(
+                runner,
+                target_attn_backend,
+                draft_reads_hidden=not self._worker.speculative_algorithm.is_standalone(),
+            )
         state = SpecRuntimeState(
             speculative_num_steps=0,
             speculative_num_draft_tokens=1,
             draft_attn_backend=upkeep.state.draft_attn_backend,
             cuda_graph_runner=None,
             target_attn_backend=target_attn_backend,
-            # A verify graph cannot replay a plain round, so plain rounds run eagerly.
-            target_graph_runner=None,
+            # A verify graph cannot replay a plain round.
+            target_graph_runner=graphs,
             draft_extend_attn_backend=upkeep.state.draft_extend_attn_backend,
             cuda_graph_runner_for_draft_extend=upkeep.state.cuda_graph_runner_for_draft_extend,
         )
@@ -195,3 +271,12 @@ class Tiers:
                 draft._topk1_parents_prealloc,
                 draft._topk1_score_indices_prealloc,
             ) = saved
+
+
+def _remedy(depth: int, upkeep_depth: int) -> str:
+    """What a user can do when the tier of ``depth`` does not fit."""
+    if depth == 0:
+        return "set plain_graphs=false, lower --mem-fraction-static, or capture smaller batches"
+    if depth == upkeep_depth:
+        return f"choose an upkeep_window other than {depth + 1}, or lower --mem-fraction-static"
+    return f"drop depth {depth} from the candidate depths, or lower --mem-fraction-static"

@@ -47,9 +47,19 @@ class DynspecWorkerMixin:
         depths, window = self.dynspec.depths, self.dynspec.upkeep_window
         # Without upkeep a pass never runs, but the plain tier still borrows a draft side.
         upkeep_depth = max(window - 1, 0) or max(depths)
-        self.adaptive_controller = Tiers(self, depths=depths, upkeep_depth=upkeep_depth)
+        self.adaptive_controller = Tiers(
+            self,
+            depths=depths,
+            upkeep_depth=upkeep_depth,
+            plain_graphs=self.dynspec.plain_graphs,
+        )
         self.upkeep = Upkeep(self, window=window, depth=upkeep_depth)
         self._last_round_was_bare = False
+
+    def init_cuda_graphs(self) -> None:
+        """Capture SGLang's graphs and build the tiers: SGLang asks for the speculative ones."""
+        super().init_cuda_graphs()  # type: ignore[misc]
+        self.adaptive_controller.build_plain()
 
     @property
     def last_shared_read_runner(self) -> Any:
