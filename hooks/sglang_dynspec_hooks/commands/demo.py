@@ -25,10 +25,12 @@ _MODELS: Final = "noisy"
 _THRESHOLD: Final = 8
 #: Seconds the servers may take to start: 35 on two idle cores.
 _PATIENCE: Final = 300.0
-#: Seconds between two looks at servers that are starting.
-_POLL: Final = 0.2
-#: Seconds the trace may stay in memory before it reaches its file, and some more.
-_TRACE_DELAY: Final = 1.5
+#: Seconds between two looks at servers that are starting, and at the trace.
+_POLL: Final = 0.5
+#: Seconds the last rounds may take to reach the trace's file; it is written once a second.
+_TRACE_DELAY: Final = 20.0
+#: Seconds the servers may take to end by themselves.
+_FAREWELL: Final = 5.0
 
 
 def command(
@@ -93,10 +95,10 @@ def _run(steps: Steps, out: Path, port: int | None) -> Result:
         _drive(steps, ramp, dynamic, plain)
         state = _account(dynamic)
         with steps.step("stop both servers"):
-            # The trace is written once a second, and by a server that ends in peace.
-            time.sleep(_TRACE_DELAY)
             plain.terminate()
-            dynamic.stop()
+            _await_trace(trace, state["rounds"])
+            dynamic.stop(_FAREWELL)
+            plain.stop(_FAREWELL)
     return Result.of(
         ramp=ramp, state=state, trace_path=trace, out=out, seconds=time.monotonic() - began
     )
@@ -158,9 +160,20 @@ def _account(dynamic: CpuServer) -> dict[str, Any]:
     """Ask the server what it did."""
     import httpx
 
-    answer = httpx.get(f"{dynamic.url}/server_info", timeout=30).raise_for_status()
-    state: dict[str, Any] = answer.json()["internal_states"][0]["dynspec"]
+    answer = httpx.get(f"{dynamic.url}/server_info", timeout=60, trust_env=False)
+    state: dict[str, Any] = answer.raise_for_status().json()["internal_states"][0]["dynspec"]
     return state
+
+
+def _await_trace(trace: Path, rounds: int) -> None:
+    """Wait until a trace holds its header and every round."""
+    deadline = time.monotonic() + _TRACE_DELAY
+    while (found := trace.read_bytes().count(b"\n") - 1) < rounds:
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"expected {rounds} rounds in {trace}; found {found}; read the server's log"
+            )
+        time.sleep(_POLL)
 
 
 @contextmanager

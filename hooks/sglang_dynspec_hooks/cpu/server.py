@@ -6,6 +6,7 @@ terminal reaches the caller alone, and the caller ends the whole session.
 """
 
 import contextlib
+import http.client
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from sglang_dynspec_hooks.cpu.environment import command_line, prepare_environme
 from sglang_dynspec_hooks.cpu.records import EngineDiedError
 
 #: Seconds between two looks at a server that is starting.
-_POLL = 0.2
+_POLL = 0.5
 
 
 class CpuServer:
@@ -96,17 +97,20 @@ class CpuServer:
         Raises:
             EngineDiedError: When its launcher has ended.
         """
-        import httpx
-
         if self.has_ended:
             status = None if self._process is None else self._process.returncode
             raise EngineDiedError(
                 f"expected a running server; found exit status {status}; read {self.log}"
             )
-        with contextlib.suppress(httpx.HTTPError):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
             # /health would generate a token.
-            return httpx.get(f"{self.url}/model_info", timeout=5).is_success
-        return False
+            connection.request("GET", "/model_info")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def wait(self, seconds: float = 300) -> None:
         """
