@@ -7,36 +7,31 @@ from tests.engine import workloads
 
 RANDOM = {"mode": "random", "depths": [0, 1, 3]}
 
-#: Switches that the equality has to survive, per engine.
-SWITCHES = 2000
+#: Switches that equality and pool have to survive: on every engine, and on one of them.
+SWITCHES, MOST_SWITCHES = 2000, 5000
 
 
 def test_thousands_of_switches(engine, plain_ids):
-    seen_sizes = set()
     before = engine.state()["switches"]
     switches = 0
-    while switches < SWITCHES:
+    longest = engine.arguments["speculative_algorithm"] == "EAGLE3" and engine.overlap
+    while switches < (MOST_SWITCHES if longest else SWITCHES):
         for load in (workloads.CROWD, workloads.MARATHON):
             engine.play(**RANDOM)
             assert_lossless(plain_ids[load.name], engine.answer(load))
         switches = engine.state()["switches"] - before
-        seen_sizes.add(switches)
+        assert engine.free_kv() == engine.capacity
     state = engine.state()
     assert set(state["by_depth"]) == {"0", "1", "3"}
     shares = [row["share"] for row in state["by_depth"].values()]
     assert min(shares) > 0.2
-    assert state["overlap"] is (engine.arguments.get("disable_overlap_schedule") is not True)
+    assert state["overlap"] is engine.overlap
 
 
 @pytest.mark.parametrize(
     "script",
-    [
-        RANDOM,
-        {"mode": "cycle", "runs": [[3, 5], [0, 6]]},
-        {"mode": "fixed", "depth": 0},
-        {"mode": "fixed", "depth": 3},
-    ],
-    ids=["random", "cycle", "plain", "deepest"],
+    [RANDOM, {"mode": "cycle", "runs": [[3, 5], [0, 6]]}],
+    ids=["random", "cycle"],
 )
 @pytest.mark.parametrize(
     "load",
@@ -82,7 +77,7 @@ def test_logprobs(engine, plain):
 def test_abort_in_flight(engine, plain_ids):
     """Aborted requests free their slots and leave the others' tokens alone."""
     load = workloads.CROWD
-    for round_ in range(3):
+    for round_ in range(2):
         engine.play(**RANDOM)
         stream = engine.stream(
             workloads.MARATHON.input_ids[0],

@@ -41,7 +41,7 @@ def standalone(request, models, tmp_path_factory):
 
 
 #: Other requests, whose draft rows replace those that an earlier run left in the same slots.
-OTHERS = workloads.workload("others", [70] * 8, [90] * 8, seed=16)
+OTHERS = workloads.workload("others", [220] * 8, [1] * 8, seed=16)
 
 
 def histograms(engine, load, window, **script):
@@ -58,14 +58,18 @@ def histograms(engine, load, window, **script):
 
 
 def scramble(engine):
-    """Overwrite the slots' draft rows: a row that is not written must not be right by chance."""
+    """
+    Overwrite the slots' draft rows: a row that is not written must not be right by chance.
+
+    Prefill writes a prompt's draft rows, so long prompts do.
+    """
     engine.play(mode="fixed", depth=3)
     OTHERS.send(engine.inner)
 
 
 @pytest.mark.parametrize("n", PLAIN_ROUNDS)
 def test_drafts_are_as_good_as_with_upkeep_every_round(standalone, n):
-    load = workloads.workload("few", [40, 25, 60, 33], [100, 110, 90, 105], seed=12)
+    load = workloads.workload("few", [40, 25, 60, 33], [74 + n // 8, 90, 80, 85], seed=12)
     script = {"mode": "cycle", "runs": [[3, 6], [0, n]]}
     every, _ = histograms(standalone, load, EVERY_ROUND, **script)
     lazy, passes = histograms(standalone, load, WINDOW, **script)
@@ -76,7 +80,7 @@ def test_drafts_are_as_good_as_with_upkeep_every_round(standalone, n):
     assert passes["finish"] == 0  # nothing inherits rows without a radix cache
 
 
-@pytest.mark.parametrize("n", PLAIN_ROUNDS)
+@pytest.mark.parametrize("n", [3, 7])
 def test_requests_joining_in_every_phase(standalone, n):
     script = {"mode": "cycle", "runs": [[3, 3], [0, n]]}
     every, _ = histograms(standalone, JOINERS, EVERY_ROUND, **script)
@@ -145,8 +149,8 @@ def difference(one, other):
 
 @pytest.mark.parametrize("n", PLAIN_ROUNDS)
 def test_the_draft_starts_from_the_same_rows(eagle3, n):
-    load = workloads.workload("few", [40, 25, 60, 33], [80, 90, 75, 85], seed=14)
-    script = {"mode": "cycle", "runs": [[0, n], [3, 4]]}
+    load = workloads.workload("few", [40, 25, 33], [20 + n, 31 + n, 26 + n], seed=14)
+    script = {"mode": "cycle", "runs": [[0, n], [3, 2]]}
     every = reentries(eagle3, load, EVERY_ROUND, **script)
     lazy = reentries(eagle3, load, WINDOW, **script)
     assert difference(every, lazy) < 1e-4
@@ -154,7 +158,7 @@ def test_the_draft_starts_from_the_same_rows(eagle3, n):
     assert difference(every, cold) > 1e-2
 
 
-@pytest.mark.parametrize("n", [3, 7])
+@pytest.mark.parametrize("n", [3])
 def test_joining_requests_start_from_the_same_rows(eagle3, n):
     script = {"mode": "cycle", "runs": [[0, n], [3, 3]]}
     every = reentries(eagle3, JOINERS, EVERY_ROUND, **script)
