@@ -9,6 +9,7 @@ EAGLE3 head is almost never right.
 The tests' other family, whose acceptance is known exactly, is in `constructed`.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,10 @@ class ModelPair:
 
 # SGLang's default EAGLE3 capture needs eight layers of the target.
 _TARGET_SHAPE = Shape(vocabulary=512, layers=8)
-_HEAD_SHAPE = Shape(vocabulary=512, layers=1)
+#: Sizes that GPU kernels accept: their heads are 64 wide or more.
+GPU_SHAPE = Shape(
+    vocabulary=512, layers=8, hidden=256, intermediate=512, heads=4, kv_heads=2, head_dim=64
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,13 @@ def build(name: str, cache: Path | None = None) -> ModelPair:
     )
 
 
-def random_pair(cache: Path | None = None, *, seed: int = 0, noise: float = 0.0) -> ModelPair:
+def random_pair(
+    cache: Path | None = None,
+    *,
+    seed: int = 0,
+    noise: float = 0.0,
+    shape: Shape = _TARGET_SHAPE,
+) -> ModelPair:
     """
     Build a random target, a STANDALONE draft that is the target plus noise, and an EAGLE3 head.
 
@@ -112,13 +122,15 @@ def random_pair(cache: Path | None = None, *, seed: int = 0, noise: float = 0.0)
         cache: Where checkpoints are kept; None for the user's cache directory.
         seed: Seed of all the weights.
         noise: Relative noise on the STANDALONE draft's matrices; 0: draft and target are one.
+        shape: The target's sizes, eight layers or more; the head has one layer of them.
 
     Returns:
         The directories, built if they are not in the cache.
     """
-    target = _llama(cache, RandomRecipe(shape=_TARGET_SHAPE, seed=seed))
-    standalone = _llama(cache, RandomRecipe(shape=_TARGET_SHAPE, seed=seed, noise=noise))
-    return ModelPair(target=target, standalone=standalone, eagle3=_eagle3(cache, seed))
+    target = _llama(cache, RandomRecipe(shape=shape, seed=seed))
+    standalone = _llama(cache, RandomRecipe(shape=shape, seed=seed, noise=noise))
+    head = _eagle3(cache, RandomRecipe(shape=dataclasses.replace(shape, layers=1), seed=seed))
+    return ModelPair(target=target, standalone=standalone, eagle3=head)
 
 
 def _llama(cache: Path | None, recipe: RandomRecipe) -> Path:
@@ -131,11 +143,9 @@ def _llama(cache: Path | None, recipe: RandomRecipe) -> Path:
     return cached(cache, "random-llama", recipe, build)
 
 
-def _eagle3(cache: Path | None, seed: int) -> Path:
-    recipe = RandomRecipe(shape=_HEAD_SHAPE, seed=seed)
-
+def _eagle3(cache: Path | None, recipe: RandomRecipe) -> Path:
     def build(directory: Path) -> None:
-        weights = _eagle3_weights(recipe.shape, Generator().manual_seed(seed + 2))
+        weights = _eagle3_weights(recipe.shape, Generator().manual_seed(recipe.seed + 2))
         write_eagle3_head(directory, recipe.shape, weights)
 
     return cached(cache, "random-eagle3", recipe, build)

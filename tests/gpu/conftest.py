@@ -1,0 +1,99 @@
+"""Engines on a GPU: small fp32 models, real streams, CUDA graphs. Run with ``-m gpu``."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglang_dynspec_hooks.cpu import scripted
+from sglang_dynspec_hooks.cpu.models import GPU_SHAPE, random_pair
+from sglang_dynspec_hooks.cpu.process import EngineProcess
+from sglang_dynspec_hooks.cpu.records import Completion
+
+BACKEND = "triton"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.gpu)
+
+
+class GpuEngine:
+    """A running engine on the GPU, with our plugin or, for reference, without speculation."""
+
+    def __init__(self, directory: Path, *, algorithm: str | None, noise: float = 0.04, **extra):
+        import sglang_dynspec
+
+        pair = random_pair(directory / "models", noise=noise, shape=GPU_SHAPE)
+        self.directory = directory
+        arguments: dict[str, Any] = {
+            "model_path": str(pair.target),
+            "dtype": "float32",
+            "attention_backend": BACKEND,
+            "sampling_backend": "pytorch",
+            "mem_fraction_static": 0.3,
+            "max_total_tokens": 65536,
+            "max_running_requests": 16,
+            "cuda_graph_max_bs_decode": 16,
+            "random_seed": 1,
+            "log_level": "warning",
+            **extra,
+        }
+        sglang_dynspec.disable()
+        if algorithm is not None:
+            arguments |= {
+                "speculative_algorithm": algorithm,
+                "speculative_draft_model_path": str(pair.draft(algorithm)),
+                "speculative_num_steps": 3,
+                "speculative_eagle_topk": 1,
+                "speculative_num_draft_tokens": 4,
+            }
+            dump = directory / "dump"
+            dump.mkdir(exist_ok=True)
+            sglang_dynspec.enable(
+                policy="tests.engine.probes:Probed",
+                options={
+                    "path": str(directory / scripted.FILE_NAME),
+                    "report": str(directory / "calls.json"),
+                    "dump": str(dump),
+                },
+                depths=(0, 1, 3),
+                min_dwell=1,
+            )
+        self._process = EngineProcess(arguments)
+
+    def play(self, **script):
+        scripted.write(self.directory / scripted.FILE_NAME, script)
+
+    def send(self, load):
+        call = self._process.sgl.async_generate(
+            input_ids=[list(ids) for ids in load.input_ids],
+            sampling_params=[dict(params) for params in load.sampling],
+            **load.options,
+        )
+        return [Completion.of(answer) for answer in self._process.run(call)]
+
+    def generate(self, *, input_ids, sampling_params, **options):
+        """As ``CpuEngine.generate``, for workloads that send themselves."""
+        call = self._process.sgl.async_generate(
+            input_ids=[list(ids) for ids in input_ids],
+            sampling_params=[dict(params) for params in sampling_params],
+            **options,
+        )
+        return [Completion.of(answer) for answer in self._process.run(call)]
+
+    def state(self):
+        manager = self._process.sgl.tokenizer_manager
+        return self._process.run(manager.get_internal_state())[0]["dynspec"]
+
+    def set_upkeep(self, window):
+        from sglang.srt.managers.io_struct import SetInternalStateReq
+
+        request = SetInternalStateReq(server_args={"dynspec_upkeep_window": window})
+        manager = self._process.sgl.tokenizer_manager
+        assert all(self._process.run(manager.set_internal_state(request)))
+
+    def shutdown(self):
+        self._process.end()
