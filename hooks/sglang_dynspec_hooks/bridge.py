@@ -13,13 +13,13 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from sglang_dynspec import __version__
 from sglang_dynspec._plugins import load_policy, plugin_manager
 from sglang_dynspec.observation import Observation, Outcome
 from sglang_dynspec.policy import Limits
 from sglang_dynspec.rounds import Rounds
 from sglang_dynspec_hooks import _record
 from sglang_dynspec_hooks.exactness import count_plain_requests
+from sglang_dynspec_hooks.recording import open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +87,7 @@ class Bridge:
             policy=policy,
             config=config,
             depths=config.depths,
-            trace=_open_trace(config, server_args),
+            trace=open_trace(config, server_args),
             hooks=plugin_manager(),
             log=logger,
         )
@@ -204,10 +204,11 @@ class Bridge:
     def _release(self, batch: Any, finished: list[int]) -> None:
         """Keep the draft rows of finished requests whole for the radix cache."""
         upkeep, scheduler = self._worker.upkeep, self._scheduler
-        if scheduler is not None and not scheduler.disable_radix_cache:
+        owing = upkeep.owing(batch, finished)
+        if owing and scheduler is not None and not scheduler.disable_radix_cache:
             try:
                 with on_forward_stream(scheduler):
-                    upkeep.after_finish(batch, finished)
+                    upkeep.after_finish(batch, owing)
             except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
                 self._worker.give_up_upkeep(error)
         upkeep.forget(batch.req_pool_indices_cpu.numpy()[finished])
@@ -274,24 +275,3 @@ def on_forward_stream(scheduler: Any) -> Iterator[None]:
         scheduler.forward_stream.wait_stream(scheduler.schedule_stream)
         yield
     scheduler.schedule_stream.wait_stream(scheduler.forward_stream)
-
-
-def _open_trace(config: Config, server_args: Any) -> Any | None:
-    if config.trace is None:
-        return None
-    from sglang_dynspec.trace import TraceHeader, TraceWriter
-    from sglang_dynspec_hooks._version import installed_version
-
-    return TraceWriter(
-        config.trace,
-        TraceHeader(
-            sglang=installed_version(),
-            dynspec=__version__,
-            model=str(server_args.model_path),
-            draft=str(server_args.speculative_draft_model_path),
-            algorithm=str(server_args.speculative_algorithm),
-            depths=config.depths or (),
-            policy=config.policy,
-            options=config.options,
-        ),
-    )

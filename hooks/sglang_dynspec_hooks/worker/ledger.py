@@ -162,10 +162,7 @@ class Ledger:
         ring = (first[:, None] + np.arange(self.width)) % self.width
         flat = ring * self._slots + slots_cpu[:, None]
         # One upload: row indices, rows taken, and which slots count.
-        host = torch.from_numpy(np.concatenate([flat.ravel(), take, (owed > 0).astype(np.int64)]))
-        if self._tokens.is_cuda:
-            host = host.pin_memory()
-        up = host.to(self._tokens.device, non_blocking=True)
+        up = upload(np.concatenate([flat.ravel(), take, (owed > 0).astype(np.int64)]), self._device)
         n = len(slots_cpu)
         index = up[: n * self.width]
         return Rows(
@@ -193,3 +190,12 @@ class Ledger:
             self._lengths[slots],
             None if host is None else torch.from_numpy(host[slots_cpu]),
         )
+
+
+def upload(values: npt.NDArray[np.int64], device: str) -> torch.Tensor:
+    """Copy host values to the device without waiting for it; the shape stays."""
+    host = torch.from_numpy(values)
+    if torch.device(device).type == "cuda":
+        # Only a copy from pinned memory is asynchronous.
+        host = host.pin_memory()
+    return host.to(device, non_blocking=True)

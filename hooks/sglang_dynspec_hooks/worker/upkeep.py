@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sglang_dynspec_hooks.worker.ledger import Ledger, Rows
+from sglang_dynspec_hooks.worker.ledger import Ledger, Rows, upload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +131,14 @@ class Upkeep:
         self.passes["reentry"] += 1
         return True
 
-    def after_finish(self, batch: Any, rows: Sequence[int]) -> bool:
+    def owing(self, batch: Any, rows: Sequence[int]) -> list[int]:
+        """Those of the batch's rows whose requests owe tokens."""
+        if self._ledger is None:
+            return []
+        owed = self._ledger.owed(batch.req_pool_indices_cpu.numpy()[np.asarray(rows)])
+        return [row for row, tokens in zip(rows, owed.tolist(), strict=True) if tokens]
+
+    def after_finish(self, batch: Any, rows: Sequence[int]) -> None:
         """
         Pay for requests that just finished, so that the radix cache inherits whole draft rows.
 
@@ -140,33 +147,22 @@ class Upkeep:
 
         Args:
             batch: The processed batch.
-            rows: Its rows that finished.
-
-        Returns:
-            Whether a pass ran.
+            rows: Its rows that finished and owe tokens.
         """
-        if self._ledger is None:
-            return False
-        slots_cpu = batch.req_pool_indices_cpu.numpy()[np.asarray(rows, dtype=np.int64)]
-        owing = self._ledger.owed(slots_cpu) > 0
-        if not owing.any():
-            return False
-        rows = [row for row, owes in zip(rows, owing.tolist(), strict=True) if owes]
-        slots_cpu = slots_cpu[owing]
+        slots_cpu = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
         finished = copy.copy(batch)
         finished.reqs = [batch.reqs[row] for row in rows]
         finished.req_pool_indices_cpu = torch.from_numpy(slots_cpu)
-        finished.req_pool_indices = finished.req_pool_indices_cpu.to(self._worker.device)
+        finished.req_pool_indices = upload(slots_cpu, self._worker.device)
         finished.sampling_info = None
         finished.return_logprob = False
         finished.has_grammar = False
         finished.forward_mode = _decode_mode()
-        lengths, lengths_cpu = self._ledger.lengths(finished.req_pool_indices, slots_cpu)
+        lengths, lengths_cpu = self.ledger.lengths(finished.req_pool_indices, slots_cpu)
         # Under overlap the next round is launched already and may have put another tier in force.
         with self._worker.adaptive_controller.borrowed(0):
             self._pass(finished, slots_cpu, lengths, lengths_cpu, None)
         self.passes["finish"] += 1
-        return True
 
     def _pass(
         self,
