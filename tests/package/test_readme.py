@@ -68,7 +68,8 @@ def project(light: LightEnvironment) -> Path:
 
 def test_policy_test_and_observer_take_less_than_forty_lines() -> None:
     assert sorted(modules()) == ["mine.py", "test_mine.py", "watch.py"]
-    assert sum(len(block.splitlines()) for block in modules().values()) < 40
+    # The first line of each is the name of its file, not code.
+    assert sum(len(block.splitlines()) - 1 for block in modules().values()) < 40
 
 
 def test_the_policys_tests_pass_without_an_engine(light: LightEnvironment, project: Path) -> None:
