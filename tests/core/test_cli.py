@@ -72,7 +72,7 @@ class TestPolicies:
     def test_table(self, dynspec):
         shown = dynspec("policies")
         assert "threshold" in shown
-        assert "batch_size=32" in shown
+        assert "batch_size=None" in shown
         assert "Decode plainly in every round." in shown
 
     def test_json(self, dynspec):
@@ -83,7 +83,7 @@ class TestPolicies:
             "never",
             "threshold",
         ]
-        assert policies[3]["options"]["hysteresis"] == "4"
+        assert policies[3]["options"]["hysteresis"] == "None"
 
 
 class TestReport:

@@ -94,7 +94,7 @@ class TestByName:
 
     def test_a_policy_may_refuse(self):
         with pytest.raises(ConfigError, match="never switch off"):
-            load("threshold", Limits(depths=(0, 1), max_running_requests=8))
+            load("threshold", Limits(depths=(0, 1), max_running_requests=8), batch_size=9)
 
     def test_one_registered_by_a_plugin(self, fresh_manager):
         class Theirs(Policy):
@@ -222,7 +222,7 @@ class TestList:
         info = infos["threshold"]
         assert info.target == "sglang_dynspec.policies.threshold:Threshold"
         assert info.summary.startswith("Speculate up to a batch size")
-        assert info.options == {"batch_size": "32", "hysteresis": "4", "depth": "None"}
+        assert info.options == {"batch_size": "None", "hysteresis": "None", "depth": "None"}
 
     def test_one_that_does_not_load_says_so(self, monkeypatch):
         broken = EntryPoint(name="broken", value="no_such:Thing", group="g")

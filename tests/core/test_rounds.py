@@ -261,4 +261,4 @@ def test_a_configuration_that_is_not_resolved_is_no_concern(limits, observe):
 
 def test_refusals_are_the_policys_own(policy_run):
     with pytest.raises(ConfigError, match="it would never switch off"):
-        policy_run(Threshold, [1], max_running_requests=8)
+        policy_run(Threshold, [1], options={"batch_size": 9}, max_running_requests=8)

@@ -11,6 +11,9 @@ from sglang_dynspec_hooks.cpu import scripted
 from sglang_dynspec_hooks.cpu.engine import CpuEngine
 from tests.engine import workloads
 
+#: Prompt tokens per prefill pass, so that longer prompts come in chunks.
+CHUNK = 64
+
 #: Algorithm and scheduler loop of the engines that most tests run on.
 COMBINATIONS = [
     pytest.param((algorithm, overlap), id=f"{algorithm}-{'overlap' if overlap else 'sync'}")
@@ -95,8 +98,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def plain(models: Path) -> dict[str, list[Any]]:
-    """What SGLang without speculation answers to every workload; one engine, once."""
-    with CpuEngine(cache=models) as engine:
+    """
+    What SGLang without speculation answers to every workload; one engine, once.
+
+    In chunks as the engines under test: sampled answers depend on the order of the draws.
+    """
+    with CpuEngine(cache=models, chunked_prefill_size=CHUNK) as engine:
         return {load.name: load.send(engine) for load in (*workloads.SAMPLED, *workloads.GREEDY)}
 
 
@@ -118,7 +125,7 @@ def shared_engine(
         models,
         algorithm=algorithm,
         overlap=overlap,
-        chunked_prefill_size=64,
+        chunked_prefill_size=CHUNK,
     )
     engine.play(mode="fixed", depth=0)
     engine.sampled = {load.name: engine.answer(load) for load in workloads.SAMPLED}

@@ -4,7 +4,7 @@ import pytest
 
 from sglang_dynspec.testing import assert_lossless
 from tests.engine import workloads
-from tests.engine.conftest import COMBINATIONS, start
+from tests.engine.conftest import CHUNK, COMBINATIONS, start
 
 RANDOM = {"mode": "random", "depths": [0, 1, 3]}
 
@@ -22,7 +22,7 @@ def paged(request, plain, models, tmp_path_factory):
             algorithm=algorithm,
             overlap=overlap,
             page_size=16,
-            chunked_prefill_size=64,
+            chunked_prefill_size=CHUNK,
         )
         yield engine
         engine.shutdown()

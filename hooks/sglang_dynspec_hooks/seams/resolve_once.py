@@ -100,10 +100,11 @@ def _finish(server_args: Any, config: Config) -> None:
     load_policy(config, Limits(depths=config.depths, max_running_requests=cap, seed=config.seed))
     _record.attach(server_args, config)
     logger.info(
-        "dynspec_enabled policy=%s depths=%s upkeep_window=%s max_running_requests=%s: "
-        "plain rounds run without CUDA graphs in this version",
+        "dynspec_enabled policy=%s depths=%s upkeep_window=%s plain_graphs=%s "
+        "max_running_requests=%s",
         config.policy,
         ",".join(map(str, config.depths)),
         config.upkeep_window,
+        config.plain_graphs,
         "by KV memory, as on a plain server" if cap is None else cap,
     )
