@@ -9,11 +9,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# What `make test` runs, in this order. Each is a target of its own.
-LANES := lint types test-core test-seams test-cpu test-worker test-engine test-package
+# What `make test` runs. Each is a target of its own. The first list takes one core for about as
+# long as the second: `make test` runs the two beside each other.
+SHARED_LANES := test-engine
+OTHER_LANES := lint types test-core test-worker test-seams test-cpu test-engine-own test-package
+LANES := $(SHARED_LANES) $(OTHER_LANES)
 
 # A lane must not skip: tests.no_skips turns a skip into a failure.
 PYTEST := $(BIN)/python -m pytest -p tests.no_skips -m "not gpu" --durations=5
+
+SHARED_ENGINES := $(addprefix tests/engine/,test_lossless.py test_plain.py test_second_turn.py)
 
 # $(call lane,COMMANDS): run them under the target's name, and say how long they took.
 define lane
@@ -29,7 +34,12 @@ demo: $(INSTALLED)  ## Serve tiny models on the CPU, switch between plain and sp
 	@$(BIN)/dynspec demo $(DEMO)
 
 .PHONY: test
-test: $(LANES)  ## Everything that CI runs.
+test: $(INSTALLED)  ## Everything that CI runs; the log of test-engine comes last.
+	@log=$$(mktemp); trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	    $(MAKE) --no-print-directory $(SHARED_LANES) > "$$log" 2>&1 & shared=$$!; \
+	    failed=0; $(MAKE) --no-print-directory $(OTHER_LANES) || failed=1; \
+	    wait $$shared || failed=1; cat "$$log"; \
+	    test $$failed = 0 || { printf '\nexpected all lanes to pass; see above\n' >&2; exit 1; }
 	@printf '\nall lanes passed: %s\n' '$(LANES)'
 
 .PHONY: install
@@ -43,7 +53,7 @@ $(INSTALLED): pyproject.toml
 	    time $(BIN)/python -m pip install --disable-pip-version-check -e '.[testing,dev]'
 	@touch $@
 
-# Lanes run one after another even under `make -j`: they share two cores and a model cache.
+# Within a list lanes run one after another, even under `make -j`: there are two cores.
 .NOTPARALLEL:
 
 .PHONY: $(LANES)
@@ -67,8 +77,11 @@ test-cpu:  ## The CPU engine: kernels, attention, models.
 test-worker:  ## The worker's parts, without an engine.
 	$(call lane,$(PYTEST) tests/worker)
 
-test-engine:  ## SGLang's real scheduler on the CPU, with and without overlap.
-	$(call lane,$(PYTEST) tests/engine)
+test-engine:  ## SGLang's real scheduler on the CPU, both loops: tests that share engines.
+	$(call lane,$(PYTEST) $(SHARED_ENGINES))
+
+test-engine-own:  ## The same, with engines of their own: warm re-entry, pools, faults.
+	$(call lane,$(PYTEST) $(addprefix --ignore=,$(SHARED_ENGINES)) tests/engine)
 
 test-package:  ## The wheel: contents, metadata, and the core's tests against it.
 	$(call lane,$(PYTEST) tests/package)
