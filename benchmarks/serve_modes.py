@@ -56,13 +56,12 @@ HEAD = {
     "num_hidden_layers": 1,
     "draft_vocab_size": 32000,
 }
-#: Engines by name; depths that ours may be forced to.
+#: Engines by name.
 ENGINES = ("plain", "plain_again", "ours")
-DEPTHS = (0, 1, 3)
 PROMPT = 128
 
 
-def engine_arguments(name: str, backend: str, max_batch: int) -> dict[str, Any]:
+def engine_arguments(name: str, backend: str, max_batch: int, deepest: int) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model_path": model_directory("target", TARGET),
         "load_format": "dummy",
@@ -85,9 +84,9 @@ def engine_arguments(name: str, backend: str, max_batch: int) -> dict[str, Any]:
             "speculative_algorithm": "EAGLE3",
             "speculative_draft_model_path": model_directory("draft", HEAD),
             "speculative_draft_load_format": "dummy",
-            "speculative_num_steps": max(DEPTHS),
+            "speculative_num_steps": deepest,
             "speculative_eagle_topk": 1,
-            "speculative_num_draft_tokens": max(DEPTHS) + 1,
+            "speculative_num_draft_tokens": deepest + 1,
         }
     return arguments
 
@@ -102,18 +101,18 @@ def model_directory(name: str, config: dict[str, Any]) -> str:
 # --- one engine, in its own process: a JSON line in, a JSON line out
 
 
-def serve(name: str, backend: str, max_batch: int) -> None:
+def serve(name: str, backend: str, max_batch: int, depths: list[int]) -> None:
     """Answer measuring requests on stdin until it ends."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # SGLang may print
     if name == "ours":
         import sglang_dynspec
 
-        sglang_dynspec.enable(policy="never", depths=DEPTHS)
+        sglang_dynspec.enable(policy="never", depths=depths, upkeep_window=max(depths) + 1)
     import sglang
 
     begin = time.time()
-    engine = sglang.Engine(**engine_arguments(name, backend, max_batch))
+    engine = sglang.Engine(**engine_arguments(name, backend, max_batch, max(depths)))
     loop = asyncio.get_event_loop()
     print(json.dumps({"up": time.time() - begin}), file=out)
     for line in sys.stdin:
@@ -209,28 +208,37 @@ class Child:
 
 
 def forwarded(options: argparse.Namespace) -> list[str]:
-    return ["--backend", options.backend, "--max-batch", str(options.max_batch)]
+    depths = [str(depth) for depth in options.depths]
+    return [
+        "--backend",
+        options.backend,
+        "--max-batch",
+        str(options.max_batch),
+        "--depths",
+        *depths,
+    ]
 
 
-#: Mode -> engine, forced depth, upkeep window (None: as it is).
-MODES: dict[str, tuple[str, int | None, int | None]] = {
-    "plain": ("plain", None, None),
-    "plain_again": ("plain_again", None, None),
-    "forced_plain_cold": ("ours", 0, 0),
-    "forced_plain": ("ours", 0, 4),
-    "depth_1": ("ours", 1, 4),
-    "depth_3": ("ours", 3, 4),
-}
+def modes(depths: list[int]) -> dict[str, tuple[str, int | None, int | None]]:
+    """Mode -> engine, forced depth, upkeep window (None: as it is)."""
+    window = max(depths) + 1
+    return {
+        "plain": ("plain", None, None),
+        "plain_again": ("plain_again", None, None),
+        "forced_plain_cold": ("ours", 0, 0),
+        "forced_plain": ("ours", 0, window),
+        **{f"depth_{depth}": ("ours", depth, window) for depth in depths if depth},
+    }
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     children = {name: Child(name, options) for name in ENGINES}
     for name, child in children.items():
         print(f"{name} up in {child.answer()['up']:.0f} s", flush=True)
-    samples: dict[str, dict[int, list[float]]] = {mode: {} for mode in MODES}
+    samples: dict[str, dict[int, list[float]]] = {mode: {} for mode in modes(options.depths)}
     for concurrency in options.concurrency:
         for repeat in range(options.repeats + 1):
-            for mode, (name, depth, window) in MODES.items():
+            for mode, (name, depth, window) in modes(options.depths).items():
                 child = children[name]
                 if depth is not None:
                     child.ask(set={"dynspec_force_depth": depth, "dynspec_upkeep_window": window})
@@ -249,13 +257,14 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "backend": options.backend,
         "prompt_tokens": PROMPT,
         "cadence_tokens": [options.first, options.last],
-        "off_tax": off_tax(samples),
+        "depths": options.depths,
+        "off_tax": off_tax(samples, max(options.depths) + 1),
         "tok_s": samples,
         "states": states,
     }
 
 
-def off_tax(samples: dict[str, dict[int, list[float]]]) -> list[dict[str, Any]]:
+def off_tax(samples: dict[str, dict[int, list[float]]], upkeep_window: int) -> list[dict[str, Any]]:
     """Rows of forced plain against the plain server, with the noise floor beside each."""
     rows = []
     for concurrency, plain in samples["plain"].items():
@@ -266,7 +275,7 @@ def off_tax(samples: dict[str, dict[int, list[float]]]) -> list[dict[str, Any]]:
             spread(again),
         )
         base = statistics.median(plain + again)
-        for mode, window in (("forced_plain_cold", 0), ("forced_plain", 4)):
+        for mode, window in (("forced_plain_cold", 0), ("forced_plain", upkeep_window)):
             figure = statistics.median(samples[mode][concurrency])
             rows.append(
                 {
@@ -304,6 +313,7 @@ def main() -> None:
     parser.add_argument("--backend", default="fa3")
     parser.add_argument("--max-batch", type=int, default=256)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
+    parser.add_argument("--depths", type=int, nargs="+", default=[0, 1, 3])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--accepted", type=float, default=2.6)
     parser.add_argument("--first", type=int, default=40)
@@ -312,7 +322,7 @@ def main() -> None:
     parser.add_argument("--json", default="serve_modes.json")
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.backend, options.max_batch)
+        serve(options.serve, options.backend, options.max_batch, options.depths)
         return
     results = compare(options)
     Path(options.json).write_text(json.dumps(results, indent=1))

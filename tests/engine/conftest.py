@@ -37,8 +37,8 @@ class Engine:
         self.directory = directory
         self.capacity = inner.free_kv()
         self.overlap = not inner.arguments.get("disable_overlap_schedule", False)
-        #: Answers to the sampled workloads, in plain rounds, by the engine when it was fresh.
-        self.sampled: dict[str, list[list[int]]] = {}
+        #: Answers to a sampled workload, in plain rounds, by the engine when it was fresh.
+        self.sampled: list[list[int]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -104,7 +104,7 @@ def plain(models: Path) -> dict[str, list[Any]]:
     In chunks as the engines under test: sampled answers depend on the order of the draws.
     """
     with CpuEngine(cache=models, chunked_prefill_size=CHUNK) as engine:
-        return {load.name: load.send(engine) for load in (*workloads.SAMPLED, *workloads.GREEDY)}
+        return {load.name: load.send(engine) for load in (workloads.SAMPLING, *workloads.GREEDY)}
 
 
 @pytest.fixture(scope="session")
@@ -128,7 +128,7 @@ def shared_engine(
         chunked_prefill_size=CHUNK,
     )
     engine.play(mode="fixed", depth=0)
-    engine.sampled = {load.name: engine.answer(load) for load in workloads.SAMPLED}
+    engine.sampled = engine.answer(workloads.SAMPLING)
     yield engine
     engine.shutdown()
 

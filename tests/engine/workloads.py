@@ -109,6 +109,7 @@ SAMPLING = Workload(
         )
     ),
 )
+#: Three samples of one prompt; for a fresh engine, too.
 SAMPLES = Workload(
     name="samples",
     input_ids=prompts([21], 8),
@@ -128,6 +129,4 @@ INEXACT = Workload(
     ),
 )
 
-#: What a fresh engine answers first; see `SAMPLING`.
-SAMPLED = (SAMPLING, SAMPLES)
 GREEDY = (CROWD, MARATHON, LONG_PROMPTS, STOPS, LOGPROBS, GRAMMARS, INEXACT)

@@ -1,5 +1,6 @@
 """Engines on a GPU: small fp32 models, real streams, CUDA graphs. Run with ``-m gpu``."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ class GpuEngine:
             "log_level": "warning",
             **extra,
         }
+        # SGLang's fused CUDA kernels know no fp32.
+        os.environ["SGLANG_FORCE_FUSED_OP_BACKEND"] = "native"
         sglang_dynspec.disable()
         if algorithm is not None:
             arguments |= {
