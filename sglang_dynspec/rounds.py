@@ -32,6 +32,9 @@ EXACT_SAMPLING = "exact_sampling"
 #: Planned rounds that may wait for an outcome. Overlap needs two; more means outcomes got lost.
 IN_FLIGHT = 8
 
+#: Seconds that serving may stand still, once, to save the rest of a trace that failed.
+_PATIENCE = 0.1
+
 _EXACT_SAMPLING_PLAN = Plan(depth=0, reason=EXACT_SAMPLING)
 
 
@@ -255,7 +258,7 @@ class Rounds:
             self._trace = None
             self._stop_tracing(error)
             with suppress(OSError):
-                trace.close()
+                trace.close(_PATIENCE)
 
     def _stop_tracing(self, error: Exception) -> None:
         self.counters.trace_errors += 1

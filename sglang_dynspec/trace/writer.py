@@ -4,13 +4,16 @@ Writing a trace without holding up the server.
 
 import atexit
 import errno
+import fcntl
 import json
 import os
+import stat
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
+from io import FileIO
 from pathlib import Path
 
 from sglang_dynspec.errors import ConfigError
@@ -22,6 +25,9 @@ FLUSH_INTERVAL = 1.0
 
 #: Records that may wait for the disk, some minutes' worth. Past that the disk counts as stuck.
 BACKLOG = 100_000
+
+#: Seconds that `TraceWriter.close` waits for a write that is under way.
+PATIENCE = 5.0
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -44,7 +50,7 @@ class TraceWriter:
         clock: Gives seconds.
 
     Raises:
-        ConfigError: The file cannot be written.
+        ConfigError: The file cannot be written, or another server is writing it.
     """
 
     def __init__(
@@ -64,7 +70,9 @@ class TraceWriter:
         self._write_lock = threading.Lock()
         self._closing = threading.Event()
         try:
-            self._file = path.open("wb", buffering=0)
+            # Not "wb": the file may turn out to be another server's.
+            self._file = path.open("ab", buffering=0)
+            _claim(self._file, path)
         except OSError as error:
             raise _unusable(path, f"{type(error).__name__}: {error.strerror}") from error
         self._flusher = threading.Thread(
@@ -134,18 +142,24 @@ class TraceWriter:
                 self._fault = error
                 raise
 
-    def close(self) -> None:
+    def close(self, patience: float = PATIENCE) -> None:
         """
         Write the rest and close the file. Does nothing the second time.
 
+        Args:
+            patience: Seconds to wait for a write that is under way.
+
         Raises:
-            OSError: A write failed, now or earlier.
+            OSError: A write failed, now or earlier, or the disk is stuck.
         """
         if self._closing.is_set():
             return
         self._closing.set()
         atexit.unregister(self._close_at_exit)
-        self._flusher.join()
+        self._flusher.join(patience)
+        if self._flusher.is_alive():
+            # It may never come back, so the file stays open and the rest is lost.
+            raise OSError(errno.EAGAIN, "the disk does not keep up with the trace")
         try:
             self.flush()
         finally:
@@ -180,7 +194,8 @@ def check_trace_path(path: Path) -> None:
         path: The file to write.
 
     Raises:
-        ConfigError: Its directory does not exist or is not writable, or it is a directory itself.
+        ConfigError: Its directory does not exist or is not writable, it is a directory itself, or
+            another server is writing it.
     """
     directory = path.absolute().parent
     if not directory.is_dir():
@@ -189,6 +204,37 @@ def check_trace_path(path: Path) -> None:
         raise _unusable(path, "a directory of that name")
     if not os.access(path if path.exists() else directory, os.W_OK):
         raise _unusable(path, "no permission to write there")
+    if path.is_file():
+        with path.open("rb", buffering=0) as file:
+            _lock(file, path)
+
+
+def _claim(file: FileIO, path: Path) -> None:
+    """
+    Empty the file and keep other servers off it until it is closed.
+
+    Raises:
+        ConfigError: Another server is writing it.
+    """
+    # Devices and pipes may be shared, and cannot be emptied.
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return
+    try:
+        _lock(file, path)
+    except ConfigError:
+        file.close()
+        raise
+    file.truncate(0)
+
+
+def _lock(file: FileIO, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise _unusable(path, "another server that is writing it") from error
+    except OSError:
+        # A file system without locks.
+        return
 
 
 def _unusable(path: Path, found: str) -> ConfigError:

@@ -1,5 +1,6 @@
 import errno
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from sglang_dynspec.trace import (
     TraceHeader,
     TraceRound,
     TraceWriter,
+    check_trace_path,
     iter_rounds,
     read_header,
     read_trace,
@@ -121,6 +123,40 @@ class TestWriting:
         with pytest.raises(OSError, match="does not keep up") as caught:
             put(writer)
         assert caught.value.errno == errno.EAGAIN
+
+    def test_closing_does_not_wait_for_a_stuck_disk(self, tmp_path, open_writer, put):
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            writer = open_writer(pipe, flush_interval=0.001)
+            while not writer._write_lock.locked():
+                put(writer)
+            with pytest.raises(OSError, match="does not keep up"):
+                writer.close(patience=0.05)
+            assert writer._flusher.is_alive()
+            writer.close()
+        finally:
+            os.close(reader)
+        writer._flusher.join(10)
+        assert not writer._flusher.is_alive()
+        writer._file.close()
+
+    def test_a_file_has_one_writer(self, path, open_writer, put):
+        first = open_writer()
+        put(first)
+        first.flush()
+        for attempt in (open_writer, lambda: check_trace_path(path)):
+            with pytest.raises(ConfigError, match="found another server that is writing it"):
+                attempt()
+        first.close()
+        assert len(read_trace(path).rounds) == 1
+        open_writer().close()
+        assert read_trace(path).rounds == []
+
+    def test_a_device_may_be_shared(self, open_writer):
+        open_writer(Path("/dev/null"))
+        open_writer(Path("/dev/null"))
 
     def test_a_short_write_is_completed(self, path, open_writer, put):
         writer = open_writer()

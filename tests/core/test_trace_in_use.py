@@ -1,5 +1,6 @@
 """Traces of rounds, of full disks and of processes that end."""
 
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import pytest
 
 from sglang_dynspec.policies import Always
 from sglang_dynspec.trace import read_trace
+from sglang_dynspec.trace import writer as writer_module
 from tests.core.conftest import NEVER
 
 WRITING = """
@@ -75,6 +77,25 @@ class TestRounds:
         assert run.rounds.counters.rounds == 6
         (message,) = caplog.messages
         assert message.startswith("trace_stopped error='OSError: [Errno 28]")
+
+    def test_a_stuck_disk_stops_the_trace_and_nothing_else(
+        self, tmp_path, open_writer, cycle, monkeypatch
+    ):
+        monkeypatch.setattr(writer_module, "BACKLOG", 1000)
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            writer = open_writer(pipe, flush_interval=0.001)
+            run = cycle(Always(), trace=writer)
+            deadline = time.monotonic() + 20
+            while not run.rounds.counters.trace_errors:
+                assert time.monotonic() < deadline, "the trace goes on"
+                assert run().depth == 3
+        finally:
+            os.close(reader)
+        writer._flusher.join(10)
+        writer._file.close()
 
     def test_a_full_disk_at_the_end(self, open_writer, cycle, caplog):
         run = cycle(Always(), trace=open_writer(Path("/dev/full")))
