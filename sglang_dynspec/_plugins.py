@@ -34,6 +34,10 @@ _GROUP = "sglang_dynspec.policies"
 #: ``package.module:Class``.
 _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
+#: What somebody else's code may raise. SystemExit included: a script that ends with ``sys.exit()``
+#: would end the server without a word.
+_FAULTS = (Exception, SystemExit)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
@@ -72,7 +76,7 @@ def plugin_manager() -> pluggy.PluginManager:
     try:
         manager.load_setuptools_entrypoints(PROJECT)
         manager.check_pending()
-    except Exception as error:
+    except _FAULTS as error:
         raise ConfigError(
             expected=f"every plugin of the entry-point group {PROJECT} to load",
             found=describe(error),
@@ -156,7 +160,7 @@ def build_policy(
         policy.configure(limits)
     except ConfigError:
         raise
-    except Exception as error:
+    except _FAULTS as error:
         raise ConfigError(
             expected=f"the policy {name} to accept its options {dict(options)}",
             found=describe(error),
@@ -240,11 +244,11 @@ def _load(found: EntryPoint) -> object:
             found="none of that name",
             remedy=closest(found.attr, _policies_in(module)),
         ) from error
-    except Exception as error:
+    except _FAULTS as error:
         raise _import_failed(found, error) from error
 
 
-def _import_failed(found: EntryPoint, error: Exception) -> ConfigError:
+def _import_failed(found: EntryPoint, error: BaseException) -> ConfigError:
     return ConfigError(
         expected=f"to import {found.module}",
         found=describe(error),

@@ -149,9 +149,11 @@ class Config(BaseModel):
             ],
         )
         config = cls._validated(merged)
-        if config.trace is not None:
-            check_trace_path(config.trace)
-        return config
+        if config.trace is None:
+            return config
+        check_trace_path(config.trace)
+        # The file that was checked, wherever the process that writes it runs.
+        return config.model_copy(update={"trace": config.trace.absolute()})
 
     def resolve(self, largest_depth: int | None) -> Self:
         """

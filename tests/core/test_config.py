@@ -92,6 +92,10 @@ class TestRefusals:
         error = refusal(flags={"trace": tmp_path / "none" / "trace"})
         assert error.found == f"no directory {tmp_path / 'none'}"
 
+    def test_a_trace_stays_where_it_was_checked(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert load("trace=here.jsonl").trace == tmp_path / "here.jsonl"
+
     def test_a_trace_that_is_a_directory(self, tmp_path):
         assert refusal(flags={"trace": tmp_path}).found == "a directory of that name"
 

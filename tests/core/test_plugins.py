@@ -148,7 +148,9 @@ class TestByPath:
         assert error.found == "no module named 'no_such_library', which it imports"
         assert error.remedy == "install no_such_library"
 
-    @pytest.mark.parametrize("line", ["1 / 0", "x = ", "import sys; sys.nothing"])
+    @pytest.mark.parametrize(
+        "line", ["1 / 0", "x = ", "import sys; sys.nothing", "import sys; sys.exit()"]
+    )
     def test_a_module_that_does_not_import(self, module, line):
         (module / "broken.py").write_text(line)
         assert refusal("broken:Mine").expected == "to import broken"
@@ -204,6 +206,15 @@ class TestOptions:
             == "the policy somebodys_policies:Touchy to accept its options {'depth': 1}"
         )
         assert "KeyError: 'touchy'" in error.found
+
+    def test_a_policy_that_exits(self, module):
+        (module / "exits.py").write_text(
+            "from somebodys_policies import Mine\n"
+            "class Exits(Mine):\n"
+            "    def configure(self, limits):\n"
+            "        raise SystemExit(0)\n"
+        )
+        assert "SystemExit: 0" in refusal("exits:Exits").found
 
     def test_annotations_that_cannot_be_read(self, module):
         (module / "odd.py").write_text(
