@@ -13,6 +13,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sglang_dynspec._plugins import load_policy, plugin_manager
 from sglang_dynspec.observation import Observation, Outcome
 from sglang_dynspec.policy import Limits
@@ -177,10 +179,13 @@ class Bridge:
             for row, req in enumerate(batch.reqs)
             if not (req.finished() or req.is_retracted)
         ]
+        overshot = len(live) < len(batch.reqs)
         process()
         finished = [row for row, req, _ in live if req.finished()]
         if finished:
             self._release(batch, finished)
+        if overshot:
+            self._forget_all_but(batch, [row for row, _, _ in live])
         if round_ is None:
             return
         counted = [entry for entry in live if not entry[1].rid.startswith(_HEALTH_CHECK)]
@@ -212,6 +217,10 @@ class Bridge:
             except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
                 self._worker.give_up_upkeep(error)
         upkeep.forget(batch.req_pool_indices_cpu.numpy()[finished])
+
+    def _forget_all_but(self, batch: Any, live: list[int]) -> None:
+        """Drop what the overshoot round noted of requests that were gone, such as at prefill."""
+        self._worker.upkeep.forget(np.delete(batch.req_pool_indices_cpu.numpy(), live))
 
     def _period(self, batch: Any) -> float | None:
         """

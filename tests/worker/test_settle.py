@@ -1,0 +1,83 @@
+"""What the bridge tells upkeep about requests that left."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from sglang_dynspec import Config
+from sglang_dynspec.policies import Never
+from sglang_dynspec.rounds import Rounds
+from sglang_dynspec_hooks.bridge import Bridge
+
+SLOTS = (4, 7, 9)
+
+
+class Request(SimpleNamespace):
+    def finished(self):
+        return self.is_finished
+
+
+class Upkeep:
+    """Remembers the slots it is told to forget."""
+
+    def __init__(self):
+        self.forgotten = []
+
+    def owing(self, batch, rows):
+        return []
+
+    def forget(self, slots):
+        self.forgotten += slots.tolist()
+
+
+@pytest.fixture
+def upkeep():
+    return Upkeep()
+
+
+@pytest.fixture
+def bridge(upkeep):
+    config = Config().resolve(3)
+    rounds = Rounds(policy=Never(), config=config, depths=config.depths)
+    return Bridge(config=config, rounds=rounds, worker=SimpleNamespace(upkeep=upkeep))
+
+
+def request(*, finished=False, retracted=False):
+    return Request(
+        rid="r", output_ids=[1], is_finished=finished, is_retracted=retracted, finished_len=None
+    )
+
+
+def settle(bridge, *requests, finish=()):
+    """Process a round in which the requests at the rows ``finish`` get their last token."""
+    batch = SimpleNamespace(
+        reqs=list(requests), req_pool_indices_cpu=torch.tensor(SLOTS[: len(requests)])
+    )
+
+    def process():
+        for row in finish:
+            batch.reqs[row].is_finished = True
+
+    bridge.settle(batch, SimpleNamespace(), process)
+
+
+def test_a_request_that_goes_on_keeps_what_it_owes(bridge, upkeep):
+    settle(bridge, request(), request())
+    assert upkeep.forgotten == []
+
+
+def test_a_request_that_finishes_is_forgotten(bridge, upkeep):
+    settle(bridge, request(), request(), finish=[1])
+    assert upkeep.forgotten == [7]
+
+
+def test_a_request_that_was_gone_before_is_forgotten(bridge, upkeep):
+    # It finished at prefill, or was retracted, when this round was launched already.
+    settle(bridge, request(finished=True), request(), request(retracted=True))
+    assert upkeep.forgotten == [4, 9]
+
+
+def test_both_at_once(bridge, upkeep):
+    settle(bridge, request(finished=True), request(), request(), finish=[2])
+    assert sorted(upkeep.forgotten) == [4, 9]
