@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sglang_dynspec_hooks import _contract, _version, entry
 from sglang_dynspec_hooks._contract import Verdict
-from sglang_dynspec_hooks._seam import PLUGIN, Seam
+from sglang_dynspec_hooks._seam import GROUP, PLUGIN, Seam
 from sglang_dynspec_hooks.entry import DISTRIBUTION
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from sglang_dynspec._plugins import PolicyInfo
 
-#: The entry-point groups of SGLang 0.5.23: its plugins, and its hardware platforms.
-_PLUGINS: Final = "sglang.srt.plugins"
+#: SGLang's entry-point group of hardware platforms.
 _PLATFORMS: Final = "sglang.srt.platforms"
 _ENTRY: Final = "sglang_dynspec_hooks.entry:activate"
 
@@ -71,11 +70,11 @@ def _run(subject: str, check: Callable[[], str]) -> Check:
 def _check_entry_point() -> str:
     from sglang_dynspec.errors import ConfigError
 
-    found = [point for point in metadata.entry_points(group=_PLUGINS) if point.name == PLUGIN]
+    found = [point for point in metadata.entry_points(group=GROUP) if point.name == PLUGIN]
     values = sorted({point.value for point in found})
     if values != [_ENTRY]:
         raise ConfigError(
-            expected=f"one entry point {PLUGIN} = {_ENTRY} in the group {_PLUGINS}",
+            expected=f"one entry point {PLUGIN} = {_ENTRY} in the group {GROUP}",
             found=", ".join(values) or "none",
             remedy=f"reinstall {DISTRIBUTION} in the environment of SGLang",
         )

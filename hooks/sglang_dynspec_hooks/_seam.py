@@ -12,6 +12,8 @@ from sglang_dynspec_hooks._version import SUPPORTED
 
 #: The name under which SGLang knows this plugin (the entry point's, and `--enable-plugin`'s).
 PLUGIN: Final = "dynspec"
+#: SGLang's entry-point group of plugins.
+GROUP: Final = "sglang.srt.plugins"
 #: What a handler may be: its signature depends on the kind of its seam.
 Handler = Callable[..., Any]
 

@@ -88,6 +88,19 @@ def test_not_named_is_not_enabled(resolver: Resolver, flags: list[str]) -> None:
     assert answer["resolved"]["speculative_num_steps"] == 5
 
 
+@pytest.mark.parametrize("name", ["dynspek", "Dynspec", "dyn-spec", "sglang-dynspec"])
+def test_a_misspelt_name_is_refused(resolver: Resolver, name: str) -> None:
+    assert resolver.refusal(resolver.argv("--enable-plugin", name, enabled=False)) == (
+        f"expected --enable-plugin dynspec; found {name!r}, which is no installed plugin; "
+        "write dynspec"
+    )
+
+
+def test_an_installed_plugin_is_not_a_misspelling() -> None:
+    assert from_cli_args._misspelt(["dynspec_cpu", "other", "dynspec"]) is None
+    assert from_cli_args._misspelt(["dynspec_gpu"]) == "dynspec_gpu"
+
+
 def test_a_command_line_after_ours_is_not_ours(resolver: Resolver) -> None:
     ours = resolver.ask(argv=resolver.argv(), keep_environ=True)
     theirs = resolver.ask(argv=resolver.argv(enabled=False), keep_environ=True)

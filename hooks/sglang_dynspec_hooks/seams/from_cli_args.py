@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sglang_dynspec_hooks._seam import PLUGIN, Kind, Seam
+from sglang_dynspec_hooks._seam import GROUP, PLUGIN, Kind, Seam
 from sglang_dynspec_hooks.seams.add_cli_args import DESTS
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ def handler(result: Any, cls: type, args: argparse.Namespace) -> None:  # noqa: 
             not fit.
     """
     asked = {flag: getattr(args, dest, None) for flag, dest in _dests(args).items()}
-    is_enabled = PLUGIN in _names(asked.pop("enable_plugin", None))
+    names = list(_names(asked.pop("enable_plugin", None)))
+    is_enabled = PLUGIN in names
     given = {flag: value for flag, value in asked.items() if value is not None}
-    if not is_enabled and not given:
+    misspelt = None if is_enabled else _misspelt(names)
+    if not is_enabled and not given and misspelt is None:
         from sglang_dynspec_hooks import _record
 
         _record.withdraw()
@@ -49,6 +51,8 @@ def handler(result: Any, cls: type, args: argparse.Namespace) -> None:  # noqa: 
     from sglang_dynspec_hooks.entry import exits_on_error
 
     with exits_on_error():
+        if misspelt is not None:
+            _refuse_misspelt(misspelt)
         if not is_enabled:
             _refuse_stray(given)
         _enable(result, given)
@@ -66,6 +70,31 @@ def _names(value: object) -> Iterable[str]:
     elif isinstance(value, Iterable):
         for item in value:
             yield from _names(item)
+
+
+def _misspelt(names: list[str]) -> str | None:
+    """Find a name that is no installed plugin's and looks like ours."""
+    if not names:
+        return None
+    from difflib import get_close_matches
+    from importlib.metadata import entry_points
+
+    installed = entry_points(group=GROUP).names
+    for name in names:
+        if name not in installed and get_close_matches(name.lower(), [PLUGIN]):
+            return name
+    return None
+
+
+def _refuse_misspelt(name: str) -> None:
+    from sglang_dynspec.errors import ConfigError
+
+    # Without this the server would start, and never speculate by a policy.
+    raise ConfigError(
+        expected=f"--enable-plugin {PLUGIN}",
+        found=f"{name!r}, which is no installed plugin",
+        remedy=f"write {PLUGIN}",
+    )
 
 
 def _refuse_stray(given: dict[str, Any]) -> None:
