@@ -234,6 +234,13 @@ RULES: Final = (
         is_liftable=True,
     ),
     Rule(
+        name="streaming_session",
+        expected="requests that are independent or share the radix cache",
+        found=find.is_on("enable_streaming_session"),
+        # Not ours: the next turn reads the KV of a turn's last token, which no round has written.
+        remedy="drop it: SGLang's own speculative server answers its later turns wrongly",
+    ),
+    Rule(
         name="ray",
         expected="schedulers in processes of this launcher",
         found=find.is_on("use_ray"),

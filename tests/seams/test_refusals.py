@@ -50,6 +50,7 @@ BY_FLAGS = {
     "lora": (["--enable-lora"], "--enable-lora"),
     "hisparse": (["--enable-hisparse"], "--enable-hisparse"),
     "second_cache": (["--enable-hierarchical-cache"], "--enable-hierarchical-cache"),
+    "streaming_session": (["--enable-streaming-session"], "--enable-streaming-session"),
     "ray": (["--use-ray"], "--use-ray"),
     "tokenizer_workers": (["--tokenizer-worker-num", "2"], "--tokenizer-worker-num 2"),
     "generation": (["--is-embedding"], "--is-embedding"),
