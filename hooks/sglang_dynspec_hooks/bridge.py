@@ -228,11 +228,15 @@ class Bridge:
 
         Both scheduler loops settle a round as soon as it is complete, so the time between two
         settlements is what the later round added to the server's clock. Rounds that follow a
-        prefill or an idle gap are not comparable and give None.
+        prefill, an idle gap or a pause of the engine are not comparable and give None.
         """
         now = time.monotonic()
         previous, self._last_settled = self._last_settled, (batch.forward_iter, now)
         if previous is None or batch.after_idle_gap or previous[0] + 1 != batch.forward_iter:
+            return None
+        # SGLang does not count a pause that keeps the batch as an idle gap.
+        pauses = () if self._scheduler is None else self._scheduler._pause_intervals
+        if pauses and pauses[-1][1] > previous[1]:
             return None
         return now - previous[1]
 

@@ -1,5 +1,6 @@
 """What the bridge tells upkeep about requests that left."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -60,6 +61,51 @@ def settle(bridge, *requests, finish=()):
             batch.reqs[row].is_finished = True
 
     bridge.settle(batch, SimpleNamespace(), process)
+
+
+@pytest.fixture
+def periods(upkeep):
+    """Settle rounds, given their iteration, and return the periods; `pause` comes in between."""
+    outcomes = []
+    scheduler = SimpleNamespace(_pause_intervals=[])
+    bridge = Bridge(
+        config=Config().resolve(3),
+        rounds=SimpleNamespace(learn=outcomes.append),
+        worker=SimpleNamespace(upkeep=upkeep),
+    )
+    bridge.mark(scheduler, SimpleNamespace(forward_mode=SimpleNamespace(is_decode=lambda: False)))
+
+    def run(*steps):
+        for step in steps:
+            if step == "pause":
+                now = time.monotonic()
+                scheduler._pause_intervals.append((now, now))
+                continue
+            batch = SimpleNamespace(reqs=[request()], forward_iter=step, after_idle_gap=False)
+            result = SimpleNamespace(
+                dynspec_round=step,
+                dynspec_planned=0,
+                speculative_num_draft_tokens=1,
+                num_correct_drafts_per_req_cpu=[0],
+            )
+            bridge.settle(batch, result, lambda: None)
+        return [outcome.period for outcome in outcomes]
+
+    return run
+
+
+def test_a_period_is_the_time_between_two_rounds(periods):
+    first, second, third = periods(1, 2, 4)
+    assert first is None
+    assert 0 <= second < 10
+    assert third is None  # a prefill came between
+
+
+def test_a_pause_is_in_no_period(periods):
+    before, across, after = periods(1, "pause", 2, 3)
+    assert before is None
+    assert across is None
+    assert 0 <= after < 10
 
 
 def test_a_request_that_goes_on_keeps_what_it_owes(bridge, upkeep):
