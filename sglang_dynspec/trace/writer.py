@@ -205,7 +205,7 @@ def check_trace_path(path: Path) -> None:
     if not os.access(path if path.exists() else directory, os.W_OK):
         raise _unusable(path, "no permission to write there")
     if path.is_file():
-        with path.open("rb", buffering=0) as file:
+        with path.open("ab", buffering=0) as file:
             _lock(file, path)
 
 
