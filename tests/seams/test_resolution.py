@@ -12,6 +12,7 @@ DEFAULTS = {
     "options": {},
     "depths": [0, 1, 3],
     "upkeep_window": 4,
+    "plain_graphs": True,
     "exact_sampling": True,
     "min_dwell": 4,
     "dead_band": 0.02,
