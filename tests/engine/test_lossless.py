@@ -98,6 +98,7 @@ def test_plain_rounds_sample_as_the_plain_server(engine, plain_ids):
     assert_lossless(plain_ids["sampling"], engine.sampled)
 
 
-def test_plain_rounds_penalise_as_the_plain_server(engine, plain_ids):
+@pytest.mark.parametrize("load", [workloads.INEXACT, workloads.SAMPLES], ids=lambda load: load.name)
+def test_plain_rounds_penalise_as_the_plain_server(engine, plain_ids, load):
     engine.play(mode="fixed", depth=0)
-    assert_lossless(plain_ids["inexact"], engine.answer(workloads.INEXACT))
+    assert_lossless(plain_ids[load.name], engine.answer(load))

@@ -109,11 +109,14 @@ SAMPLING = Workload(
         )
     ),
 )
-#: Three samples of one prompt; for a fresh engine, too.
+#: Three samples of each prompt. Greedy: which sample gets which draw is up to the scheduler.
 SAMPLES = Workload(
     name="samples",
-    input_ids=prompts([21], 8),
-    sampling=({"temperature": 0.9, "max_new_tokens": 30, "n": 3, "ignore_eos": True},),
+    input_ids=prompts([21, 30], 8),
+    sampling=tuple(
+        {"temperature": 0, "max_new_tokens": 30, "n": 3, "ignore_eos": True, **penalty}
+        for penalty in ({"frequency_penalty": 0.8}, {"presence_penalty": 0.6})
+    ),
 )
 #: A request of each kind that the speculative sampler only approximates, among ordinary ones.
 INEXACT = Workload(
@@ -129,4 +132,4 @@ INEXACT = Workload(
     ),
 )
 
-GREEDY = (CROWD, MARATHON, LONG_PROMPTS, STOPS, LOGPROBS, GRAMMARS, INEXACT)
+GREEDY = (CROWD, MARATHON, LONG_PROMPTS, STOPS, LOGPROBS, GRAMMARS, INEXACT, SAMPLES)

@@ -237,10 +237,15 @@ class Upkeep:
 
 
 def _merge(draft_input: Any, fresh: Any, owing: torch.Tensor, *, whole: bool) -> None:
-    """Copy the fresh rows of the requests that owed into ``draft_input``, keeping the others."""
+    """
+    Copy the fresh rows of the requests that owed into ``draft_input``, keeping the others.
+
+    A draft that reads no hidden states (STANDALONE) has none in its input, although its CUDA
+    graphs output them.
+    """
     for name in ("topk_p", "topk_index", "hidden_states"):
         new, old = getattr(fresh, name), getattr(draft_input, name)
-        if new is None:
+        if new is None or (old is None and not whole):
             continue
         if not whole:
             new = torch.where(owing[:, None], new.to(old.dtype), old)
