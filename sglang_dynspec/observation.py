@@ -93,8 +93,8 @@ class Outcome:
 
         tokens: Tokens delivered to the counted requests.
 
-        period: Seconds from the launch of the round before to the launch of this one, or None when
-            the two were not back to back.
+        period: Seconds from the moment the decode round before was complete to the moment this one
+            was, or None when the two were not back to back (prefill, an idle gap, a pause between).
     """
 
     round: int

@@ -73,6 +73,9 @@ def run_plain_round(
         else CaptureHiddenMode.NULL,
         return_hidden_states_before_norm=False,
     )
+    # A verify round may have left its event here, and an eager round publishes none: the scheduler
+    # must not take the old one for this round's.
+    runner.shared_read_done_event = None
     out = runner.forward(forward_batch)
     logits = out.logits_output
     # The vocabulary mask is built inside `sample`, after the previous round's tokens moved the
