@@ -220,22 +220,10 @@ class CpuEngine:
         self.sgl.tokenizer_manager.abort_request(rid)
 
     def flush_cache(self) -> None:
-        """
-        Empty the radix cache.
-
-        The scheduler refuses while a request runs, and may need a few turns of its loop after the
-        last answer until none does.
-
-        Raises:
-            RuntimeError: When it keeps refusing.
-        """
-        for _ in range(100):
-            if self.run(self.sgl.tokenizer_manager.flush_cache()).success:
-                return
-        raise RuntimeError(
-            "expected an idle engine to empty its cache; found one that keeps refusing; "
-            "wait for the running requests first"
-        )
+        """Empty the radix cache, as soon as the scheduler is idle; RuntimeError if it never is."""
+        # It may need a few turns of its loop after the last answer.
+        if not any(self.run(self.sgl.tokenizer_manager.flush_cache()).success for _ in range(100)):
+            raise RuntimeError("expected an idle engine; found running requests; wait for them")
 
     def internal_state(self) -> dict[str, Any]:
         """Return the scheduler's account of itself; takes milliseconds of its loop."""
