@@ -220,8 +220,7 @@ class CpuEngine:
         self.sgl.tokenizer_manager.abort_request(rid)
 
     def flush_cache(self) -> None:
-        """Empty the radix cache, as soon as the scheduler is idle; RuntimeError if it never is."""
-        # It may need a few turns of its loop after the last answer.
+        """Empty the radix cache once the scheduler is idle; RuntimeError if it is not soon."""
         if not any(self.run(self.sgl.tokenizer_manager.flush_cache()).success for _ in range(100)):
             raise RuntimeError("expected an idle engine; found running requests; wait for them")
 
