@@ -242,11 +242,11 @@ class Bridge:
 
     # --- account
 
-    def state(self) -> dict[str, Any]:
-        """What ``/get_server_info`` shows of us; plain JSON types."""
+    def state(self, scheduler: Any) -> dict[str, Any]:
+        """What ``/server_info`` shows of us; plain JSON types."""
         upkeep = self._worker.upkeep
         ledger = upkeep._ledger
-        state: dict[str, Any] = {
+        return {
             **self.rounds.summary(),
             "unmarked": self.unmarked,
             "mark_faults": self.mark_faults,
@@ -257,13 +257,10 @@ class Bridge:
                 "gaps": 0 if ledger is None else ledger.gaps,
                 "faults": self.upkeep_faults,
             },
+            "overlap": bool(scheduler.enable_overlap),
+            "kv_free": int(scheduler.token_to_kv_pool_allocator.available_size()),
+            "kv_evictable": int(scheduler.tree_cache.evictable_size()),
         }
-        scheduler = self._scheduler
-        if scheduler is not None:
-            state["overlap"] = bool(scheduler.enable_overlap)
-            state["kv_free"] = int(scheduler.token_to_kv_pool_allocator.available_size())
-            state["kv_evictable"] = int(scheduler.tree_cache.evictable_size())
-        return state
 
 
 def _delivered(req: Any) -> int:

@@ -73,12 +73,7 @@ class GpuEngine:
         scripted.write(self.directory / scripted.FILE_NAME, script)
 
     def send(self, load):
-        call = self._process.sgl.async_generate(
-            input_ids=[list(ids) for ids in load.input_ids],
-            sampling_params=[dict(params) for params in load.sampling],
-            **load.options,
-        )
-        return [Completion.of(answer) for answer in self._process.run(call)]
+        return load.send(self)
 
     def generate(self, *, input_ids, sampling_params, **options):
         """As ``CpuEngine.generate``, for workloads that send themselves."""

@@ -44,9 +44,6 @@ def plain(tmp_path_factory):
 def engine(request, plain, tmp_path_factory):
     engine = GpuEngine(tmp_path_factory.mktemp("ours"), algorithm=request.param)
     engine.algorithm = request.param
-    # The account of the pool is complete once a round has run.
-    engine.play(mode="fixed", depth=3)
-    engine.send(workloads.workload("first", [8], [4], seed=17))
     yield engine
     engine.shutdown()
 

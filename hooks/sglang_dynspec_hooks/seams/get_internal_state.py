@@ -1,4 +1,4 @@
-"""Seam: ``/get_server_info``. Shows what was decided and run so far."""
+"""Seam: ``/server_info``. Shows what was decided and run so far."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def handler(result: Any, controller: Any, _recv_req: Any) -> Any:
     """Add our account under the key ``dynspec``."""
     bridge = getattr(controller.scheduler.draft_worker, "dynspec", None)
     if bridge is not None:
-        result.internal_state["dynspec"] = bridge.state()
+        result.internal_state["dynspec"] = bridge.state(controller.scheduler)
     return result

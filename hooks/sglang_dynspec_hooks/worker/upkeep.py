@@ -112,24 +112,19 @@ class Upkeep:
         self.ledger.prune()
         return True
 
-    def before_speculative_round(self, batch: Any) -> bool:
+    def before_speculative_round(self, batch: Any) -> None:
         """
         Pay what the batch owes and put the fresh draft input on it.
 
         The plain tier must still be in force. Requests fresh from prefill owe nothing; they pad the
         pass and keep their draft input.
-
-        Returns:
-            Whether a pass ran.
         """
         if self._ledger is None:
-            return False
+            return
         slots_cpu = batch.req_pool_indices_cpu.numpy()
-        if not self._ledger.owed(slots_cpu).any():
-            return False
-        self._pass(batch, slots_cpu, batch.seq_lens, batch.seq_lens_cpu, batch.spec_info)
-        self.passes["reentry"] += 1
-        return True
+        if self._ledger.owed(slots_cpu).any():
+            self._pass(batch, slots_cpu, batch.seq_lens, batch.seq_lens_cpu, batch.spec_info)
+            self.passes["reentry"] += 1
 
     def owing(self, batch: Any, rows: Sequence[int]) -> list[int]:
         """Those of the batch's rows whose requests owe tokens."""
