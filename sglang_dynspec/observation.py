@@ -66,11 +66,27 @@ class Plan:
 
         gain: Predicted relative gain in throughput over the depth in force, 0.05 for 5 %. The guard
             applies its dead band only to plans that give one.
+
+        probe: The round is an excursion to learn about `depth`, of one or two rounds. It counts
+            neither as a switch nor against the dwell of the depth in force before it, which comes
+            back into force after it.
+
+        predicted: Predicted tokens per second at each candidate depth, in the order of
+            ``Observation.depths``; empty from a policy that predicts nothing.
+
+        confidence: How sure the policy is that `depth` is the best, 0.0 to 1.0, or None.
+
+        blocked: What kept the policy from the depth it predicts to be best, in a word or two;
+            empty when nothing did. Keep it constant, like `reason`.
     """
 
     depth: int
     reason: str = ""
     gain: float | None = None
+    probe: bool = False
+    predicted: tuple[float, ...] = ()
+    confidence: float | None = None
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +111,20 @@ class Outcome:
 
         period: Seconds from the moment the decode round before was complete to the moment this one
             was, or None when the two were not back to back (prefill, an idle gap, a pause between).
+
+        padded_batch_size: As in the round's `Observation`; 0 where it is not known.
+
+        seq_len_sum: As in the round's `Observation`; 0 where it is not known.
+
+        seq_lens: Committed length of each counted request before the round, in tokens, in the order
+            of `accepted`; empty where lengths are not known.
+
+        upkeep: Whether an upkeep pass is part of the round's period.
+
+        guesses: Drafts that upkeep made for the tokens of this plain round, which nobody verified:
+            a sample of first-position acceptance that costs nothing. 0 in a speculative round.
+
+        right_guesses: How many of them were right, 0 to `guesses`.
     """
 
     round: int
@@ -104,3 +134,9 @@ class Outcome:
     accepted: tuple[int, ...]
     tokens: int
     period: float | None = None
+    padded_batch_size: int = 0
+    seq_len_sum: int = 0
+    seq_lens: tuple[int, ...] = ()
+    upkeep: bool = False
+    guesses: int = 0
+    right_guesses: int = 0
