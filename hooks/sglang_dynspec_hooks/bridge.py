@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from sglang_dynspec.policy import Limits
 from sglang_dynspec.rounds import Rounds
 from sglang_dynspec_hooks import _record
 from sglang_dynspec_hooks.exactness import count_plain_requests
+from sglang_dynspec_hooks.periods import Periods
 from sglang_dynspec_hooks.recording import open_trace
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Bridge:
         rounds: The core's round loop.
         unmarked: Decode batches that reached the worker without a plan; they ran plain.
         upkeep_faults: Faults of upkeep so far.
+        graph_sizes: Batch sizes with a CUDA graph, ascending; empty without.
     """
 
     def __init__(self, *, config: Config, rounds: Rounds, worker: Any) -> None:
@@ -65,9 +67,10 @@ class Bridge:
         self.unmarked = 0
         self.upkeep_faults = 0
         self.mark_faults = 0
+        self.graph_sizes: tuple[int, ...] = ()
         self._worker = worker
         self._scheduler: Any | None = None
-        self._last_settled: tuple[int, float] | None = None
+        self._periods = Periods()
 
     @classmethod
     def from_server_args(cls, server_args: Any, *, worker: Any) -> Bridge:
@@ -107,8 +110,9 @@ class Bridge:
         if not batch.forward_mode.is_decode():
             return
         try:
-            observation = self._observe(scheduler, batch)
-            batch.dynspec_round = observation.round
+            lengths = [req.kv.kv_committed_len for req in batch.reqs]
+            observation = self._observe(scheduler, batch, lengths)
+            batch.dynspec_observed = observation, lengths
             batch.dynspec_plan = self.rounds.plan(observation)
         except Exception:
             batch.dynspec_plan = None
@@ -135,19 +139,20 @@ class Bridge:
         """
         plan = getattr(batch, "dynspec_plan", None)
         if plan is not None:
-            result.dynspec_round = batch.dynspec_round
+            result.dynspec_observed = batch.dynspec_observed
             result.dynspec_planned = plan.depth
             batch.dynspec_plan = None
 
-    def _observe(self, scheduler: Any, batch: Any) -> Observation:
-        reqs = batch.reqs
-        lengths = [req.kv.kv_committed_len for req in reqs]
+    def _observe(self, scheduler: Any, batch: Any, lengths: list[int]) -> Observation:
+        size = len(lengths)
+        sizes = self.graph_sizes
+        place = bisect_left(sizes, size)
         rounds = self.rounds
         allocator = scheduler.token_to_kv_pool_allocator
         return Observation(
             round=rounds.round,
-            batch_size=len(reqs),
-            padded_batch_size=len(reqs),
+            batch_size=size,
+            padded_batch_size=sizes[place] if place < len(sizes) else size,
             running=len(scheduler.running_batch.reqs),
             waiting=len(scheduler.waiting_queue),
             seq_len_sum=sum(lengths),
@@ -173,7 +178,7 @@ class Bridge:
             result: Its result.
             process: SGLang's own processing of the result.
         """
-        round_ = getattr(result, "dynspec_round", None)
+        observed = getattr(result, "dynspec_observed", None)
         live = [
             (row, req, len(req.output_ids))
             for row, req in enumerate(batch.reqs)
@@ -186,34 +191,43 @@ class Bridge:
             self._release(batch, finished)
         if overshot:
             self._forget_all_but(batch, [row for row, _, _ in live])
-        if round_ is None:
+        if observed is None:
             return
+        observation, lengths = observed
         counted = [entry for entry in live if not entry[1].rid.startswith(_HEALTH_CHECK)]
         if not counted:
-            self.rounds.discard(round_)
+            self.rounds.discard(observation.round)
             return
         depth = result.speculative_num_draft_tokens - 1
         accepted = result.num_correct_drafts_per_req_cpu
+        # Copied to the host before the result was.
+        guesses, right = getattr(result, "dynspec_guesses", (0, 0))
         self.rounds.learn(
             Outcome(
-                round=round_,
+                round=observation.round,
                 depth=depth,
                 planned=result.dynspec_planned,
                 batch_size=len(counted),
                 accepted=tuple(accepted[row] for row, _, _ in counted) if depth else (),
                 tokens=sum(_delivered(req) - before for _, req, before in counted),
-                period=self._period(batch),
+                period=self._periods.settled(self._scheduler, batch),
+                padded_batch_size=observation.padded_batch_size,
+                seq_len_sum=observation.seq_len_sum,
+                seq_lens=tuple(lengths[row] for row, _, _ in counted),
+                upkeep=getattr(result, "dynspec_upkeep", False),
+                guesses=guesses,
+                right_guesses=int(right),
             )
         )
 
     def _release(self, batch: Any, finished: list[int]) -> None:
         """Keep the draft rows of finished requests whole for the radix cache."""
         upkeep, scheduler = self._worker.upkeep, self._scheduler
-        owing = upkeep.owing(batch, finished)
-        if owing and scheduler is not None and not scheduler.disable_radix_cache:
+        lacking = upkeep.lacking(batch, finished)
+        if lacking and scheduler is not None and not scheduler.disable_radix_cache:
             try:
                 with on_forward_stream(scheduler):
-                    upkeep.after_finish(batch, owing)
+                    upkeep.after_finish(batch, lacking)
             except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
                 self._worker.give_up_upkeep(error)
         upkeep.forget(batch.req_pool_indices_cpu.numpy()[finished])
@@ -222,30 +236,11 @@ class Bridge:
         """Drop what the overshoot round noted of requests that were gone, such as at prefill."""
         self._worker.upkeep.forget(np.delete(batch.req_pool_indices_cpu.numpy(), live))
 
-    def _period(self, batch: Any) -> float | None:
-        """
-        Seconds since the previous decode round was settled, or None across a gap.
-
-        Both scheduler loops settle a round as soon as it is complete, so the time between two
-        settlements is what the later round added to the server's clock. Rounds that follow a
-        prefill, an idle gap or a pause of the engine are not comparable and give None.
-        """
-        now = time.monotonic()
-        previous, self._last_settled = self._last_settled, (batch.forward_iter, now)
-        if previous is None or batch.after_idle_gap or previous[0] + 1 != batch.forward_iter:
-            return None
-        # SGLang does not count a pause that keeps the batch as an idle gap.
-        pauses = () if self._scheduler is None else self._scheduler._pause_intervals
-        if pauses and pauses[-1][1] > previous[1]:
-            return None
-        return now - previous[1]
-
     # --- account
 
     def state(self, scheduler: Any) -> dict[str, Any]:
         """What ``/server_info`` shows of us; plain JSON types."""
         upkeep = self._worker.upkeep
-        ledger = upkeep._ledger
         return {
             **self.rounds.summary(),
             "unmarked": self.unmarked,
@@ -253,8 +248,8 @@ class Bridge:
             "upkeep": {
                 "window": upkeep.window,
                 "passes": dict(upkeep.passes),
-                "pending": 0 if ledger is None else ledger.pending(),
-                "gaps": 0 if ledger is None else ledger.gaps,
+                "pending": upkeep.ledger.pending(),
+                "gaps": upkeep.ledger.gaps,
                 "faults": self.upkeep_faults,
             },
             "overlap": bool(scheduler.enable_overlap),

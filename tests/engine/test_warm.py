@@ -94,10 +94,10 @@ def test_passes_are_few(standalone, n):
     load = workloads.workload("one", [30], [n + 3], seed=13)
     script = {"mode": "list", "depths": [3] + [0] * n, "then": 3}
     _, passes = histograms(standalone, load, WINDOW, **script)
-    assert passes["window"] == n // WINDOW
+    assert passes["window"] == (n - 1) // WINDOW
     assert sum(passes.values()) <= math.ceil(n / WINDOW) + 1
     _, eager = histograms(standalone, load, EVERY_ROUND, **script)
-    assert eager["window"] >= n
+    assert sum(eager.values()) >= n
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["overlap", "sync"])

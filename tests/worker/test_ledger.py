@@ -14,7 +14,7 @@ def plain_round(ledger, slots, *, base, length):
     tokens = torch.tensor([base + s for s in slots], dtype=torch.int32)
     hidden = tokens.float()[:, None].expand(-1, HIDDEN).contiguous()
     lengths = torch.full((len(slots),), length)
-    return ledger.record(
+    ledger.record(
         torch.tensor(slots),
         slots_cpu,
         tokens=tokens,
@@ -25,13 +25,13 @@ def plain_round(ledger, slots, *, base, length):
 
 
 def ledger():
-    return Ledger(width=WIDTH, slots=SLOTS, device="cpu")
+    return Ledger(width=WIDTH, slots=SLOTS, device="cpu", hidden=(HIDDEN, torch.float32))
 
 
 def test_rows_come_oldest_first_and_padded():
     book = ledger()
-    assert plain_round(book, [1, 2], base=10, length=5) == 1
-    assert plain_round(book, [1, 2, 3], base=20, length=6) == 2
+    plain_round(book, [1, 2], base=10, length=5)
+    plain_round(book, [1, 2, 3], base=20, length=6)
     slots = np.array([1, 3, 5])
     owed = book.owed(slots)
     assert owed.tolist() == [2, 1, 0]
@@ -58,8 +58,8 @@ def test_the_ring_wraps():
 def test_counts_stop_at_the_width():
     book = ledger()
     for step in range(WIDTH + 3):
-        most = plain_round(book, [4], base=step, length=step)
-    assert most == WIDTH
+        plain_round(book, [4], base=step, length=step)
+    assert book.unwritten(np.array([4])).tolist() == [WIDTH]
     rows = book.rows(np.array([4]), book.owed(np.array([4])))
     assert rows.tokens.tolist() == [4 + step for step in range(3, WIDTH + 3)]
 
@@ -99,3 +99,51 @@ def test_clear_and_settle_leave_nothing():
     assert book.pending() == 2
     book.clear()
     assert book.pending() == 0
+
+
+def test_what_is_lacking_comes_oldest_first():
+    book = ledger()
+    for step in range(3):
+        plain_round(book, [1, 2] if step else [2], base=10 * step, length=5 + step)
+    place, slots, back = book.lacking(np.array([2, 5, 1]))
+    assert slots.tolist() == [2, 2, 2, 1, 1]
+    assert back.tolist() == [3, 2, 1, 2, 1]
+    tokens, hidden = book.gather(torch.from_numpy(place))
+    assert tokens.tolist() == [2, 12, 22, 11, 21]
+    assert hidden[:, 0].tolist() == [2.0, 12.0, 22.0, 11.0, 21.0]
+    assert (book.length_of(torch.tensor([2, 1])) - 1).tolist() == [6, 6]
+
+
+def test_lacking_wraps_with_the_ring():
+    book = ledger()
+    for step in range(6):
+        plain_round(book, [3], base=100 * step, length=step)
+        if step == 2:
+            book.mark_written(np.array([3]))
+    place, _, back = book.lacking(np.array([3]))
+    assert book.gather(torch.from_numpy(place))[0].tolist() == [303, 403, 503]
+    assert back.tolist() == [3, 2, 1]
+
+
+def test_written_rows_leave_the_newest_token_owed():
+    book = ledger()
+    plain_round(book, [1, 2], base=10, length=5)
+    plain_round(book, [1, 2], base=20, length=6)
+    book.mark_written(np.array([1]))
+    slots = np.array([1, 2, 3])
+    assert book.unwritten(slots).tolist() == [0, 2, 0]
+    owed = book.owed(slots)
+    assert owed.tolist() == [1, 2, 0]
+    rows = book.rows(slots, owed)
+    assert rows.tokens.view(3, WIDTH)[0, 0].item() == 21
+    assert book.pending() == 2
+    book.settle(np.array([1, 2]))
+    assert book.owed(slots).tolist() == [0, 0, 0]
+
+
+def test_a_draft_that_reads_no_hidden_rows_has_none():
+    book = Ledger(width=WIDTH, slots=SLOTS, device="cpu")
+    plain_round(book, [1], base=10, length=5)
+    tokens, hidden = book.gather(torch.from_numpy(book.lacking(np.array([1]))[0]))
+    assert tokens.tolist() == [11]
+    assert hidden is None

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from sglang_dynspec_hooks.worker.upkeep import _merge
+from sglang_dynspec_hooks.worker.draft_extend import merge_draft_input
 
 
 def draft_input(value, *, hidden=True):
@@ -20,7 +20,7 @@ OWING = torch.tensor([True, False, True])
 
 def test_requests_that_owed_nothing_keep_their_rows():
     kept = draft_input(1)
-    _merge(kept, draft_input(2), OWING, whole=False)
+    merge_draft_input(kept, draft_input(2), OWING, whole=False)
     assert kept.topk_index.view(-1).tolist() == [2, 1, 2]
     assert kept.topk_p.view(-1).tolist() == [2.0, 1.0, 2.0]
     assert kept.hidden_states[:, 0].tolist() == [2.0, 1.0, 2.0]
@@ -28,13 +28,13 @@ def test_requests_that_owed_nothing_keep_their_rows():
 
 def test_a_whole_batch_takes_the_fresh_rows():
     kept, fresh = draft_input(1), draft_input(2)
-    _merge(kept, fresh, torch.ones(3, dtype=torch.bool), whole=True)
+    merge_draft_input(kept, fresh, torch.ones(3, dtype=torch.bool), whole=True)
     assert kept.topk_index is fresh.topk_index
 
 
 def test_a_draft_without_hidden_states_stays_without():
     """CUDA graphs of a STANDALONE draft output hidden states that nobody reads."""
     kept = draft_input(1, hidden=False)
-    _merge(kept, draft_input(2), OWING, whole=False)
+    merge_draft_input(kept, draft_input(2), OWING, whole=False)
     assert kept.hidden_states is None
     assert kept.topk_index.view(-1).tolist() == [2, 1, 2]

@@ -6,12 +6,25 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sglang_dynspec import Config
+from sglang_dynspec import Config, Observation
 from sglang_dynspec.policies import Never
 from sglang_dynspec.rounds import Rounds
 from sglang_dynspec_hooks.bridge import Bridge
 
 SLOTS = (4, 7, 9)
+
+OBSERVATION = Observation(
+    batch_size=1,
+    padded_batch_size=2,
+    running=1,
+    waiting=0,
+    seq_len_sum=9,
+    seq_len_max=9,
+    kv_free=0.5,
+    depths=(0, 1, 3),
+    depth=0,
+    depth_age=1,
+)
 
 
 class Request(SimpleNamespace):
@@ -25,7 +38,7 @@ class Upkeep:
     def __init__(self):
         self.forgotten = []
 
-    def owing(self, batch, rows):
+    def lacking(self, batch, rows):
         return []
 
     def forget(self, slots):
@@ -83,7 +96,7 @@ def periods(upkeep):
                 continue
             batch = SimpleNamespace(reqs=[request()], forward_iter=step, after_idle_gap=False)
             result = SimpleNamespace(
-                dynspec_round=step,
+                dynspec_observed=(OBSERVATION, [9]),
                 dynspec_planned=0,
                 speculative_num_draft_tokens=1,
                 num_correct_drafts_per_req_cpu=[0],

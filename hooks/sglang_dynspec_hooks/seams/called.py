@@ -33,6 +33,9 @@ _FUNCTIONS: Final = {
         "is_deepseek_dsa": "config",
         "is_deepseek_v4": "config",
     },
+    "sglang.srt.layers.radix_attention.RadixAttention": {
+        "forward": ("self, q, k, v, forward_batch, save_kv_cache, key_value_num_tokens, **kwargs"),
+    },
     "sglang.srt.managers.data_parallel_controller": {
         "run_data_parallel_controller_process": (
             "server_args, port_args, pipe_writer, run_scheduler_process_func, "
@@ -73,6 +76,15 @@ _FUNCTIONS: Final = {
     "sglang.srt.mem_cache.common": {
         "release_kv_cache": "req, tree_cache, *, checkpoint",
     },
+    "sglang.srt.mem_cache.memory_pool.KVWriteLoc": {
+        "for_layer": "cls, forward_batch, layer, *, swa_loc, full_loc",
+    },
+    "sglang.srt.mem_cache.memory_pool.MHATokenToKVPool": {
+        "set_kv_buffer": (
+            "self, layer, loc_info, cache_k, cache_v, k_scale, v_scale, layer_id_override, "
+            "dcp_kv_mask"
+        ),
+    },
     "sglang.srt.mem_cache.kv_cache_configurator.KVCacheConfigurator": {
         "resolve_max_num_reqs": "self, token_capacity",
     },
@@ -83,6 +95,10 @@ _FUNCTIONS: Final = {
             "kv_loc_plan, write_cols"
         ),
     },
+    "sglang.srt.model_executor.forward_context": {
+        "forward_context": "ctx, *, forward_batch",
+        "get_attn_backend": "",
+    },
     "sglang.srt.model_executor.model_runner.ModelRunner": {
         "_get_attention_backend": "self, init_new_workspace",
         "forward": (
@@ -90,6 +106,15 @@ _FUNCTIONS: Final = {
             "reinit_attn_backend, split_forward_count"
         ),
         "sample": "self, logits_output, forward_batch",
+    },
+    "sglang.srt.model_executor.runner_utils.capture_mode": {
+        "model_capture_mode": "",
+    },
+    "sglang.srt.model_executor.runner_utils.pool": {
+        "get_or_create_global_graph_capture_stream": "",
+        "get_or_create_global_graph_memory_pool": "device_module",
+        "graph_pool_capture_scope": "",
+        "graph_pool_replay_scope": "",
     },
     "sglang.srt.plugins": {
         "load_plugins": "",
@@ -107,6 +132,7 @@ _FUNCTIONS: Final = {
     },
     "sglang.srt.speculative.eagle_utils": {
         "eagle_prepare_for_decode": "batch",
+        "get_draft_input_from_target_hidden_dim": "model_runner",
     },
     "sglang.srt.speculative.eagle_worker_common": {
         "prepare_for_draft_extend": (

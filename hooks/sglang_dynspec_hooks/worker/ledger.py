@@ -1,9 +1,10 @@
 """
-What the draft model's KV cache still lacks, per request slot.
+What the draft model still lacks, per request slot.
 
-Every plain round leaves each of its requests one token behind in the draft model's KV cache. The
-`Ledger` keeps, per request slot, how many tokens that is and the rows needed to catch up: the
-target's hidden state and the produced token of each of the last ``width`` plain rounds.
+Every plain round leaves each of its requests one token behind in the draft model's KV cache, and
+the draft's input for the next speculative round out of date. The `Ledger` keeps, per request slot,
+how many tokens the KV cache lacks, whether the input is out of date, and the rows needed to catch
+up: the target's hidden state and the produced token of each of the last ``width`` plain rounds.
 
 Host side (counts) and device side (rows) are both fixed arrays over the request slots: nothing is
 allocated per round and nothing grows. Rows lie in a ring over plain rounds, so that a round writes
@@ -45,9 +46,22 @@ class Rows:
 
 
 class Ledger:
-    """Counts and rows of the tokens that plain rounds produced and no upkeep pass has covered."""
+    """
+    Counts and rows of the tokens that plain rounds produced and no upkeep pass has covered.
 
-    def __init__(self, *, width: int, slots: int, device: str) -> None:
+    Attributes:
+        width: Rows kept per slot, the most that one upkeep pass can cover.
+        gaps: Requests that skipped a plain round while tokens were owed; expected to stay 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        slots: int,
+        device: str,
+        hidden: tuple[int, torch.dtype] | None = None,
+    ) -> None:
         """
         Create an empty ledger.
 
@@ -55,21 +69,26 @@ class Ledger:
             width: Rows kept per slot, the most that one upkeep pass can cover.
             slots: Number of request slots, the padding slot 0 included.
             device: Device of the rows.
+            hidden: Length and dtype of a target hidden row; None for a draft that reads none.
         """
         self.width = width
         self._slots = slots
         self._device = device
-        #: Consecutive plain rounds of each slot not yet covered, and the last of them.
+        #: Newest tokens of each slot that the draft's KV cache lacks, whether its draft input is
+        #: older than its newest token, and the index of its last plain round.
         self._counts: npt.NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+        self._stale: npt.NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)
         self._last: npt.NDArray[np.int64] = np.full(slots, -2, dtype=np.int64)
         #: Sequence length of each slot after its last plain round; host mirror where kept.
         self._lengths = torch.zeros(slots, dtype=torch.int64, device=device)
         self._host_lengths: npt.NDArray[np.int64] | None = None
         self._tokens = torch.zeros((width, slots), dtype=torch.int32, device=device)
-        #: Allocated at the first plain round, which shows the row's dtype and length.
-        self._hidden: torch.Tensor | None = None
+        self._hidden = (
+            None
+            if hidden is None
+            else torch.zeros((width, slots, hidden[0]), dtype=hidden[1], device=device)
+        )
         self._round = -1
-        #: Requests that skipped a plain round while tokens were owed; expected to stay 0.
         self.gaps = 0
 
     def record(
@@ -81,7 +100,7 @@ class Ledger:
         hidden: torch.Tensor | None,
         lengths: torch.Tensor,
         lengths_cpu: torch.Tensor | None,
-    ) -> int:
+    ) -> None:
         """
         Enter one plain round.
 
@@ -93,20 +112,12 @@ class Ledger:
             lengths: Sequence lengths after the round, shape (batch size,).
             lengths_cpu: Their host mirror, when the scheduler keeps one.
 
-        Returns:
-            The most tokens that any of the round's requests now owes.
         """
         self._round += 1
         position = self._round % self.width
         self._tokens[position].index_copy_(0, slots, tokens)
         self._lengths.index_copy_(0, slots, lengths.to(torch.int64))
-        if hidden is not None:
-            if self._hidden is None:
-                self._hidden = torch.zeros(
-                    (self.width, self._slots, hidden.shape[-1]),
-                    dtype=hidden.dtype,
-                    device=self._device,
-                )
+        if self._hidden is not None and hidden is not None:
             self._hidden[position].index_copy_(0, slots, hidden)
 
         counts = self._counts[slots_cpu]
@@ -117,23 +128,37 @@ class Ledger:
         counts = np.minimum(counts + 1, self.width)
         self._counts[slots_cpu] = counts
         self._last[slots_cpu] = self._round
+        self._stale[slots_cpu] = True
         if lengths_cpu is not None:
             if self._host_lengths is None:
                 self._host_lengths = np.zeros(self._slots, dtype=np.int64)
             self._host_lengths[slots_cpu] = lengths_cpu.numpy()
-        return int(counts.max(initial=0))
+
+    def unwritten(self, slots_cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Tokens that the KV cache lacks per slot, int64, the shape of ``slots_cpu``."""
+        return self._counts[slots_cpu]
 
     def owed(self, slots_cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Tokens owed per slot, int64, the shape of ``slots_cpu``."""
-        return self._counts[slots_cpu]
+        """
+        Tokens that a pass must cover to bring the draft input up to date, by slot; int64.
+
+        At least the newest one, even if its keys and values are in the KV cache already.
+        """
+        return np.where(self._stale[slots_cpu], np.maximum(self._counts[slots_cpu], 1), 0)
+
+    def mark_written(self, slots_cpu: npt.NDArray[np.int64] | Sequence[int]) -> None:
+        """Note that the slots' KV cache is whole; their draft input stays out of date."""
+        self._counts[slots_cpu] = 0
 
     def settle(self, slots_cpu: npt.NDArray[np.int64] | Sequence[int]) -> None:
         """Strike the slots off: covered by a pass, by a speculative round, or prefilled anew."""
         self._counts[slots_cpu] = 0
+        self._stale[slots_cpu] = False
 
     def clear(self) -> None:
         """Strike every slot off."""
         self._counts[:] = 0
+        self._stale[:] = False
 
     def prune(self) -> None:
         """
@@ -141,12 +166,50 @@ class Ledger:
 
         A finished request is settled at most one round after its last; anything older is dead.
         """
-        self._counts[self._last < self._round - 1] = 0
+        dead = self._last < self._round - 1
+        self._counts[dead] = 0
+        self._stale[dead] = False
 
     def pending(self) -> int:
-        """Number of slots that owe tokens."""
+        """Number of slots that owe something."""
         self.prune()
-        return int(np.count_nonzero(self._counts))
+        return int(np.count_nonzero(self._stale))
+
+    def lacking(self, slots_cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """
+        Where to find every token that the slots' KV cache lacks, oldest first.
+
+        Args:
+            slots_cpu: Request slots, int64, shape (n,), on the host.
+
+        Returns:
+            int64, shape (3, tokens): the token's place for `gather`, its slot, and how many
+            positions before the end of the sequence it belongs, from 1.
+        """
+        counts = self._counts[slots_cpu]
+        slots = np.repeat(slots_cpu, counts)
+        ends = np.repeat(np.cumsum(counts), counts)
+        back = ends - np.arange(len(slots))
+        ring = (self._last[slots] - back + 1) % self.width
+        return np.stack([ring * self._slots + slots, slots, back])
+
+    def gather(self, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Get rows by their place in the ring.
+
+        Returns:
+            Produced tokens, int32, shape (n,), and target hidden rows, shape (n, hidden size), or
+            None.
+        """
+        hidden = self._hidden
+        return (
+            self._tokens.view(-1)[place],
+            None if hidden is None else hidden.view(-1, hidden.shape[-1])[place],
+        )
+
+    def length_of(self, slots: torch.Tensor) -> torch.Tensor:
+        """Sequence lengths of the slots after their last plain round, int64, on the device."""
+        return self._lengths[slots]
 
     def rows(self, slots_cpu: npt.NDArray[np.int64], owed: npt.NDArray[np.int64]) -> Rows:
         """
@@ -164,12 +227,10 @@ class Ledger:
         # One upload: row indices, rows taken, and which slots count.
         up = upload(np.concatenate([flat.ravel(), take, (owed > 0).astype(np.int64)]), self._device)
         n = len(slots_cpu)
-        index = up[: n * self.width]
+        tokens, hidden = self.gather(up[: n * self.width])
         return Rows(
-            tokens=self._tokens.view(-1)[index],
-            hidden=None
-            if self._hidden is None
-            else self._hidden.view(-1, self._hidden.shape[-1])[index],
+            tokens=tokens,
+            hidden=hidden,
             taken=up[n * self.width : n * self.width + n],
             taken_cpu=take,
             owing=up[n * self.width + n :].bool(),
@@ -187,7 +248,7 @@ class Ledger:
         """
         host = self._host_lengths
         return (
-            self._lengths[slots],
+            self.length_of(slots),
             None if host is None else torch.from_numpy(host[slots_cpu]),
         )
 

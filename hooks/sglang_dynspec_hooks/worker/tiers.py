@@ -87,8 +87,9 @@ class Tiers:
         self._upkeep_depth = upkeep_depth
         self._plain_graphs = plain_graphs
         self._tiers: dict[int, Tier] = {}
-        #: What building each tier took; the largest depth's was built by SGLang itself.
-        self.costs: dict[int, TierCost] = {}
+        #: What building each tier took, by depth, and what upkeep needs, by ``"upkeep"``; the
+        #: largest depth's tier was built by SGLang itself.
+        self.costs: dict[int | str, TierCost] = {}
         self.active = max(depths)
 
     def register(self, state: Any, steps: int | None = None) -> None:
@@ -123,6 +124,17 @@ class Tiers:
         """
         with self._account(0):
             self._tiers[0] = self._plain_tier(self._tiers[self._upkeep_depth])
+
+    def build_upkeep(self, upkeep: Any) -> None:
+        """Build what upkeep passes need, for the batch sizes of the plain tier's graphs."""
+        with self._account("upkeep"):
+            upkeep.build(self.plain_graph_sizes)
+
+    @property
+    def plain_graph_sizes(self) -> tuple[int, ...]:
+        """Batch sizes that plain rounds have CUDA graphs for, ascending; empty without."""
+        graphs = self._tiers[0].state.target_graph_runner
+        return () if graphs is None else tuple(sorted(graphs.capture_bs))
 
     def activate(self, depth: int) -> None:
         """
@@ -176,9 +188,12 @@ class Tiers:
         """Do nothing: outcomes reach the policy tagged with the depth that ran."""
 
     @contextmanager
-    def _account(self, depth: int) -> Iterator[None]:
+    def _account(self, built: int | str) -> Iterator[None]:
         """
-        Log the seconds and gigabytes that building a tier takes.
+        Log the seconds and gigabytes that building a tier, or what upkeep needs, takes.
+
+        Args:
+            built: The tier's depth, or ``"upkeep"``.
 
         Raises:
             SeamError: The tier does not fit; the message says what to leave out.
@@ -193,20 +208,14 @@ class Tiers:
             if "out of memory" not in str(error).lower():
                 raise
             raise SeamError(
-                expected=f"enough GPU memory for the tier of depth {depth}",
+                expected=f"enough GPU memory for {_name(built)}",
                 found=f"{free:.2f} GB free and: {error}",
-                remedy=_remedy(depth, self._upkeep_depth),
+                remedy=_remedy(built, self._upkeep_depth),
             ) from error
         seconds = time.perf_counter() - begin
         used = free - get_available_gpu_memory(device, gpu)
-        self.costs[depth] = TierCost(seconds=seconds, gigabytes=used)
-        logger.info(
-            "dynspec: built the tier of depth %d%s in %.1f s, %.2f GB",
-            depth,
-            " (plain rounds)" if depth == 0 else "",
-            seconds,
-            used,
-        )
+        self.costs[built] = TierCost(seconds=seconds, gigabytes=used)
+        logger.info("dynspec: built %s in %.1f s, %.2f GB", _name(built), seconds, used)
 
     def _plain_tier(self, upkeep: Tier) -> Tier:
         from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
@@ -273,8 +282,16 @@ class Tiers:
             ) = saved
 
 
-def _remedy(depth: int, upkeep_depth: int) -> str:
-    """What a user can do when the tier of ``depth`` does not fit."""
+def _name(built: int | str) -> str:
+    if built == "upkeep":
+        return "upkeep"
+    return f"the tier of depth {built}" + (" (plain rounds)" if built == 0 else "")
+
+
+def _remedy(depth: int | str, upkeep_depth: int) -> str:
+    """What a user can do when ``depth`` does not fit, a tier or what upkeep needs."""
+    if depth == "upkeep":
+        return "set upkeep_window=0, lower --mem-fraction-static, or run fewer requests at once"
     if depth == 0:
         return "set plain_graphs=false, lower --mem-fraction-static, or capture smaller batches"
     if depth == upkeep_depth:

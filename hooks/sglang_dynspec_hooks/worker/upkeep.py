@@ -1,29 +1,47 @@
 """
-Lazy upkeep: the draft model's KV cache kept warm at a fraction of the passes.
+Lazy upkeep: the draft model kept warm at a fraction of the passes.
 
-N plain rounds are, to the draft model, one speculative round of N tokens that were all accepted: a
-single draft-extend pass over them writes the same KV rows and yields the same next draft input as
-N passes of one token. So plain rounds only note what the draft is owed (`Ledger`), and a pass runs
+Plain rounds only note what the draft is owed (`Ledger`). Its KV cache is brought up to date
 
-- at the end of a plain round in which some request owes a full window,
-- at the start of a speculative round, whose decision comes after the previous launch,
-- when a request finishes, while its slots are still its own, for the radix cache's sake.
+- at the start of a plain round, once some request lacks a full window of tokens,
+- when a request finishes, while its slots are still its own, for the radix cache's sake,
+
+by writing keys and values alone where the draft model allows it (`KvWriter`), and by SGLang's
+draft-extend where it does not. Its input for the next speculative round is brought up to date by a
+draft-extend
+
+- at the start of that round, whose decision comes after the launch of the one before.
+
+All of it precedes the round's own work on the stream, so that what the scheduler waits for is what
+it waits for without upkeep. Some of the window's passes are draft-extends in any case: they yield
+the draft's guess of the token that the plain round is about to produce, a sample of first-position
+acceptance that costs next to nothing.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from sglang_dynspec_hooks.worker.ledger import Ledger, Rows, upload
+from sglang_dynspec_hooks.worker.draft_extend import extend_draft, merge_draft_input
+from sglang_dynspec_hooks.worker.guesses import Guesses
+from sglang_dynspec_hooks.worker.kv_write import KvWriter
+from sglang_dynspec_hooks.worker.ledger import Ledger, upload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+logger = logging.getLogger("sglang_dynspec")
+
+#: Every so many window passes one is a draft-extend, for its guesses. At window 4 that is one in 64
+#: plain rounds, which adds about 0.1 % to them.
+_GUESS_EVERY = 16
 
 
 class Upkeep:
@@ -31,14 +49,19 @@ class Upkeep:
     Decides when an upkeep pass runs, and runs it.
 
     Attributes:
-        window: Tokens a request may owe before a pass runs; 1 runs one every plain round, 0 none
-            at all, which leaves the draft cold.
+        window: Tokens a request's draft KV cache may lack before a pass runs; 1 runs one every
+            plain round, 0 none at all, which leaves the draft cold.
+        width: Most tokens per request that a draft-extend covers.
+        ledger: What the draft is owed.
+        guesses: The draft's guesses of what plain rounds produce.
         passes: Passes run, by occasion.
     """
 
+    ledger: Ledger
+
     def __init__(self, worker: Any, *, window: int, depth: int) -> None:
         """
-        Create it before the request slots exist.
+        Create it before the request slots exist; `build` comes after.
 
         Args:
             worker: The speculative worker.
@@ -49,18 +72,33 @@ class Upkeep:
         self._worker = worker
         self.width = depth + 1
         self.window = window
-        self._ledger: Ledger | None = None
+        self.guesses = Guesses()
+        self._writer: KvWriter | None = None
         self.passes = {"window": 0, "reentry": 0, "finish": 0}
 
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger, made at first use: request slots are allocated after the worker."""
-        if self._ledger is None:
-            table = self._worker.req_to_token_pool.req_to_token
-            self._ledger = Ledger(
-                width=self.width, slots=table.shape[0], device=self._worker.device
-            )
-        return self._ledger
+    def build(self, batch_sizes: Sequence[int]) -> None:
+        """
+        Allocate the ledger and, where the draft model allows writing KV alone, capture that.
+
+        Args:
+            batch_sizes: Batch sizes that the server captures CUDA graphs for; empty without.
+        """
+        worker = self._worker
+        table = worker.req_to_token_pool.req_to_token
+        self.ledger = Ledger(
+            width=self.width,
+            slots=table.shape[0],
+            device=worker.device,
+            hidden=_hidden_rows(worker),
+        )
+        if KvWriter.fits(worker):
+            # A pass covers one window of a whole batch once requests are in step. The last one
+            # serves any window that is set while serving.
+            window = self.window or self.width
+            row_counts = {size * window for size in batch_sizes}
+            if row_counts:
+                row_counts.add(max(batch_sizes) * self.width)
+            self._writer = KvWriter(worker, self.ledger, row_counts=sorted(row_counts))
 
     def set_window(self, window: int) -> None:
         """
@@ -74,64 +112,105 @@ class Upkeep:
         if not 0 <= window <= self.width:
             raise ValueError(f"expected an upkeep window within 0..{self.width}; found {window}")
         self.window = window
-        if window == 0 and self._ledger is not None:
-            self._ledger.clear()
+        if window == 0:
+            self.ledger.clear()
 
     def forget(self, slots_cpu: npt.NDArray[np.int64] | Sequence[int]) -> None:
         """Drop what the slots owe: they are prefilled anew, or nothing will read their rows."""
-        if self._ledger is not None:
-            self._ledger.settle(slots_cpu)
+        self.ledger.settle(slots_cpu)
 
-    def after_plain_round(self, batch: Any, result: Any, hidden: torch.Tensor | None) -> bool:
+    def before_plain_round(self, batch: Any) -> bool:
         """
-        Note one plain round and run a pass when a request owes a full window.
+        Bring the draft's KV cache up to date when a request of the batch lacks a full window.
+
+        The plain tier must be in force.
 
         Args:
-            batch: The batch as the plain round left it.
-            result: Its result; a pass fills in ``next_draft_input``.
-            hidden: The target's hidden rows, shape (batch size, hidden size), or None.
+            batch: The batch, as the scheduler launched it.
 
         Returns:
             Whether a pass ran.
         """
+        self.guesses.clear()
         if self.window == 0:
             return False
         slots_cpu = batch.req_pool_indices_cpu.numpy()
-        most = self.ledger.record(
+        unwritten = self.ledger.unwritten(slots_cpu)
+        if unwritten.max(initial=0) < self.window:
+            return False
+        if self._writer is None or self.passes["window"] % _GUESS_EVERY == 0:
+            fresh, rows = extend_draft(
+                self._worker,
+                self.ledger,
+                batch,
+                slots_cpu,
+                unwritten,
+                lengths=batch.seq_lens,
+                lengths_cpu=batch.seq_lens_cpu,
+            )
+            self.ledger.mark_written(slots_cpu)
+            self.guesses.note(
+                self._worker, fresh.topk_index, rows.owing, int(np.count_nonzero(unwritten))
+            )
+        else:
+            self._writer.write(slots_cpu)
+        self.passes["window"] += 1
+        self.ledger.prune()
+        return True
+
+    def after_plain_round(self, batch: Any, result: Any, hidden: torch.Tensor | None) -> None:
+        """
+        Note one plain round.
+
+        Args:
+            batch: The batch as the plain round left it.
+            result: Its result; takes the guesses made for it.
+            hidden: The target's hidden rows, shape (batch size, hidden size), or None.
+        """
+        if self.window == 0:
+            return
+        self.guesses.compare(result)
+        self.ledger.record(
             batch.req_pool_indices.long(),
-            slots_cpu,
+            batch.req_pool_indices_cpu.numpy(),
             tokens=result.next_token_ids,
             hidden=hidden,
             lengths=result.new_seq_lens,
             lengths_cpu=batch.seq_lens_cpu,
         )
-        if most < self.window:
-            return False
-        self._pass(batch, slots_cpu, batch.seq_lens, batch.seq_lens_cpu, result.next_draft_input)
-        self.passes["window"] += 1
-        self.ledger.prune()
-        return True
 
-    def before_speculative_round(self, batch: Any) -> None:
+    def before_speculative_round(self, batch: Any) -> bool:
         """
         Pay what the batch owes and put the fresh draft input on it.
 
         The plain tier must still be in force. Requests fresh from prefill owe nothing; they pad the
         pass and keep their draft input.
-        """
-        if self._ledger is None:
-            return
-        slots_cpu = batch.req_pool_indices_cpu.numpy()
-        if self._ledger.owed(slots_cpu).any():
-            self._pass(batch, slots_cpu, batch.seq_lens, batch.seq_lens_cpu, batch.spec_info)
-            self.passes["reentry"] += 1
 
-    def owing(self, batch: Any, rows: Sequence[int]) -> list[int]:
-        """Those of the batch's rows whose requests owe tokens."""
-        if self._ledger is None:
-            return []
-        owed = self._ledger.owed(batch.req_pool_indices_cpu.numpy()[np.asarray(rows)])
-        return [row for row, tokens in zip(rows, owed.tolist(), strict=True) if tokens]
+        Returns:
+            Whether a pass ran.
+        """
+        slots_cpu = batch.req_pool_indices_cpu.numpy()
+        owed = self.ledger.owed(slots_cpu)
+        if not owed.any():
+            return False
+        fresh, rows = extend_draft(
+            self._worker,
+            self.ledger,
+            batch,
+            slots_cpu,
+            owed,
+            lengths=batch.seq_lens,
+            lengths_cpu=batch.seq_lens_cpu,
+        )
+        merge_draft_input(batch.spec_info, fresh, rows.owing, whole=bool((owed > 0).all()))
+        self.passes["reentry"] += 1
+        return True
+
+    def lacking(self, batch: Any, rows: Sequence[int]) -> list[int]:
+        """Those of the batch's rows whose requests' draft KV cache lacks tokens."""
+        slots_cpu = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
+        unwritten = self.ledger.unwritten(slots_cpu)
+        return [row for row, tokens in zip(rows, unwritten.tolist(), strict=True) if tokens]
 
     def after_finish(self, batch: Any, rows: Sequence[int]) -> None:
         """
@@ -142,9 +221,20 @@ class Upkeep:
 
         Args:
             batch: The processed batch.
-            rows: Its rows that finished and owe tokens.
+            rows: Its rows that finished and whose draft KV cache lacks tokens.
         """
         slots_cpu = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
+        if self._writer is not None:
+            self._writer.write(slots_cpu)
+        else:
+            self._extend_finished(batch, rows, slots_cpu)
+        self.passes["finish"] += 1
+
+    def _extend_finished(
+        self, batch: Any, rows: Sequence[int], slots_cpu: npt.NDArray[np.int64]
+    ) -> None:
+        from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
         finished = copy.copy(batch)
         finished.reqs = [batch.reqs[row] for row in rows]
         finished.req_pool_indices_cpu = torch.from_numpy(slots_cpu)
@@ -152,102 +242,27 @@ class Upkeep:
         finished.sampling_info = None
         finished.return_logprob = False
         finished.has_grammar = False
-        finished.forward_mode = _decode_mode()
+        finished.forward_mode = ForwardMode.DECODE
         lengths, lengths_cpu = self.ledger.lengths(finished.req_pool_indices, slots_cpu)
         # Under overlap the next round is launched already and may have put another tier in force.
         with self._worker.adaptive_controller.borrowed(0):
-            self._pass(finished, slots_cpu, lengths, lengths_cpu, None)
-        self.passes["finish"] += 1
-
-    def _pass(
-        self,
-        batch: Any,
-        slots_cpu: npt.NDArray[np.int64],
-        lengths: torch.Tensor,
-        lengths_cpu: torch.Tensor | None,
-        draft_input: Any | None,
-    ) -> None:
-        """
-        Run one draft-extend pass over what the batch owes, and settle it.
-
-        Args:
-            batch: The batch; left as it is.
-            slots_cpu: Its request slots, int64, shape (n,).
-            lengths: Sequence lengths, shape (n,); the tokens owed are the last before them.
-            lengths_cpu: Their host mirror, or None.
-            draft_input: Takes the next draft input of the requests that owed; may be None.
-        """
-        from sglang.srt.layers.logits_processor import LogitsProcessorOutput
-        from sglang.srt.layers.moe.utils import (
-            speculative_moe_a2a_backend_context,
-            speculative_moe_backend_context,
-        )
-        from sglang.srt.managers.utils import GenerationBatchResult
-        from sglang.srt.speculative.eagle_info import EagleDraftInput
-        from sglang.srt.speculative.spec_utils import draft_tp_context
-
-        owed = self.ledger.owed(slots_cpu)
-        rows = self.ledger.rows(slots_cpu, owed)
-        start = lengths.to(torch.int64) - rows.taken
-        # SGLang's draft-extend mutates its batch; the round still needs this one.
-        scratch = copy.copy(batch)
-        scratch.spec_info = None
-        scratch.seq_lens = start
-        scratch.seq_lens_cpu = None
-        scratch.seq_lens_sum = None
-        if lengths_cpu is not None:
-            scratch.seq_lens_cpu = lengths_cpu - torch.from_numpy(rows.taken_cpu)
-            scratch.seq_lens_sum = int(scratch.seq_lens_cpu.sum())
-        scratch.out_cache_loc = self._write_slots(batch.req_pool_indices.long(), start, rows)
-        fresh = EagleDraftInput(bonus_tokens=rows.tokens)
-        accepted = GenerationBatchResult(
-            logits_output=LogitsProcessorOutput(next_token_logits=None, hidden_states=rows.hidden),
-            next_token_ids=rows.tokens,
-            accept_lens=rows.taken.to(torch.int32),
-            new_seq_lens=lengths,
-            next_draft_input=fresh,
-        )
-        draft = self._worker.draft_worker
-        with (
-            draft_tp_context(draft.parallel_layout),
-            speculative_moe_backend_context(),
-            speculative_moe_a2a_backend_context(),
-        ):
-            draft._draft_extend_for_decode(scratch, accepted)
-        if draft_input is not None:
-            _merge(draft_input, fresh, rows.owing, whole=bool((owed > 0).all()))
-        self.ledger.settle(slots_cpu)
-
-    def _write_slots(self, slots: torch.Tensor, start: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """
-        KV slots that the pass writes, int64, shape (n * width,).
-
-        Padding rows write to slot 0, which SGLang keeps for that.
-        """
-        table = self._worker.req_to_token_pool.req_to_token
-        offset = torch.arange(self.width, device=start.device)
-        positions = (start[:, None] + offset).clamp_(max=table.shape[1] - 1)
-        real = (offset < rows.taken[:, None]) & rows.owing[:, None]
-        return torch.where(real, table[slots[:, None], positions].to(torch.int64), 0).view(-1)
+            extend_draft(
+                self._worker,
+                self.ledger,
+                finished,
+                slots_cpu,
+                self.ledger.unwritten(slots_cpu),
+                lengths=lengths,
+                lengths_cpu=lengths_cpu,
+            )
+        self.ledger.mark_written(slots_cpu)
 
 
-def _merge(draft_input: Any, fresh: Any, owing: torch.Tensor, *, whole: bool) -> None:
-    """
-    Copy the fresh rows of the requests that owed into ``draft_input``, keeping the others.
+def _hidden_rows(worker: Any) -> tuple[int, torch.dtype] | None:
+    """Length and dtype of the target's hidden rows that the draft reads, or None."""
+    from sglang.srt.speculative.eagle_utils import get_draft_input_from_target_hidden_dim
 
-    A draft that reads no hidden states (STANDALONE) has none in its input, although its CUDA
-    graphs output them.
-    """
-    for name in ("topk_p", "topk_index", "hidden_states"):
-        new, old = getattr(fresh, name), getattr(draft_input, name)
-        if new is None or (old is None and not whole):
-            continue
-        if not whole:
-            new = torch.where(owing[:, None], new.to(old.dtype), old)
-        setattr(draft_input, name, new)
-
-
-def _decode_mode() -> Any:
-    from sglang.srt.model_executor.forward_batch_info import ForwardMode
-
-    return ForwardMode.DECODE
+    if worker.speculative_algorithm.is_standalone():
+        return None
+    runner = worker.draft_worker.draft_runner
+    return get_draft_input_from_target_hidden_dim(runner), runner.model_config.dtype

@@ -54,17 +54,20 @@ class DynspecWorkerMixin:
             plain_graphs=self.dynspec.plain_graphs,
         )
         self.upkeep = Upkeep(self, window=window, depth=upkeep_depth)
-        self._last_round_was_bare = False
+        self._last_round_was_plain = False
 
     def init_cuda_graphs(self) -> None:
         """Capture SGLang's graphs and build the tiers: SGLang asks for the speculative ones."""
         super().init_cuda_graphs()  # type: ignore[misc]
         self.adaptive_controller.build_plain()
+        self.adaptive_controller.build_upkeep(self.upkeep)
+        self.dynspec.graph_sizes = self.adaptive_controller.plain_graph_sizes
 
     @property
     def last_shared_read_runner(self) -> Any:
         """The runner that was the last to read shared buffers in the newest round."""
-        if self._last_round_was_bare:
+        # Upkeep precedes a plain round's own forward on the stream.
+        if self._last_round_was_plain:
             return self.target_worker.model_runner  # type: ignore[attr-defined]
         return super().last_shared_read_runner  # type: ignore[misc]
 
@@ -76,7 +79,7 @@ class DynspecWorkerMixin:
         pp_proxy_tensors: Any | None = None,
     ) -> Any:
         """Run one round of the batch: prefill as SGLang does, decode as the plan on it says."""
-        self._last_round_was_bare = False
+        self._last_round_was_plain = False
         forward = super().forward_batch_generation  # type: ignore[misc]
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self.upkeep.forget(batch.req_pool_indices_cpu.numpy())
@@ -88,9 +91,12 @@ class DynspecWorkerMixin:
         if depth == 0:
             result = self._plain_round(batch, on_publish, grammar_barrier)
         else:
-            self._settle_upkeep(batch)
+            kept_up = self._kept_up(self.upkeep.before_speculative_round, batch)
+            # The speculative round covers its own tokens, and extends over nothing older.
+            self.upkeep.forget(batch.req_pool_indices_cpu.numpy())
             self.adaptive_controller.activate(depth)
             result = forward(batch, on_publish, grammar_barrier, pp_proxy_tensors)
+            result.dynspec_upkeep = kept_up
         self.dynspec.stamp(batch, result)
         return result
 
@@ -101,22 +107,25 @@ class DynspecWorkerMixin:
         grammar_barrier: Callable[[], None] | None,
     ) -> Any:
         self.adaptive_controller.activate(0)
+        kept_up = self._kept_up(self.upkeep.before_plain_round, batch)
         result, hidden = run_plain_round(
             self, batch, on_publish=on_publish, grammar_barrier=grammar_barrier
         )
+        self._last_round_was_plain = True
         try:
-            self._last_round_was_bare = not self.upkeep.after_plain_round(batch, result, hidden)
+            self.upkeep.after_plain_round(batch, result, hidden)
         except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
             self.give_up_upkeep(error)
+        result.dynspec_upkeep = kept_up
         return result
 
-    def _settle_upkeep(self, batch: Any) -> None:
+    def _kept_up(self, upkeep: Callable[[Any], bool], batch: Any) -> bool:
+        """Run a pass of upkeep if it is due, and say whether it was."""
         try:
-            self.upkeep.before_speculative_round(batch)
+            return upkeep(batch)
         except Exception as error:  # noqa: BLE001 - see _plain_round
             self.give_up_upkeep(error)
-        # The speculative round covers its own tokens, and extends over nothing older.
-        self.upkeep.forget(batch.req_pool_indices_cpu.numpy())
+            return True
 
     def give_up_upkeep(self, error: Exception) -> None:
         """Go on without upkeep after a fault, and say so once."""

@@ -1,0 +1,69 @@
+"""
+The draft's guesses of what plain rounds produce.
+
+A draft-extend over everything before a plain round ends in a prediction of that round's token.
+Nobody verifies it; comparing it with the token that the target produces says how often a first
+draft would have been accepted, while speculation is off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+#: Results that may wait to be processed at once; overlap needs two.
+_IN_FLIGHT = 4
+
+
+class Guesses:
+    """The guesses of one plain round, until its tokens are known and the right ones counted."""
+
+    def __init__(self) -> None:
+        self._guessed: torch.Tensor | None = None
+        self._valid: torch.Tensor | None = None
+        self._count = 0
+        #: Where counts of right guesses arrive from the device, used in turn.
+        self._arrivals: torch.Tensor | None = None
+        self._next = 0
+
+    def clear(self) -> None:
+        """Drop guesses that were not compared."""
+        self._guessed = None
+
+    def note(self, worker: Any, guessed: torch.Tensor, valid: torch.Tensor, count: int) -> None:
+        """
+        Keep the guesses for the round about to run.
+
+        Args:
+            worker: The speculative worker, which knows the draft's vocabulary.
+            guessed: Token ids of the draft's vocabulary, int64, shape (batch size, 1).
+            valid: Which rows are guesses, bool, shape (batch size,).
+            count: How many of them are.
+        """
+        ids = guessed.view(-1)
+        vocabulary = worker.draft_worker.hot_token_id
+        self._guessed = ids if vocabulary is None else vocabulary[ids]
+        self._valid, self._count = valid, count
+        if self._arrivals is None:
+            self._arrivals = torch.zeros(
+                _IN_FLIGHT, dtype=torch.int64, pin_memory=self._guessed.is_cuda
+            )
+
+    def compare(self, result: Any) -> None:
+        """
+        Count the right guesses, on the device, and let the result say where the count arrives.
+
+        Args:
+            result: The round's result. Gets ``dynspec_guesses``: the number of guesses, and the
+                tensor that holds the number of right ones once the result has been copied to the
+                host.
+        """
+        if self._guessed is None or self._arrivals is None or self._valid is None:
+            return
+        arrival = self._arrivals[self._next % _IN_FLIGHT]
+        self._next += 1
+        right = (self._guessed == result.next_token_ids) & self._valid
+        arrival.copy_(right.sum(), non_blocking=True)
+        result.dynspec_guesses = self._count, arrival
+        self._guessed = None
