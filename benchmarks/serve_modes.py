@@ -1,229 +1,78 @@
 """
-Decode throughput of serving modes on one GPU, at equal real batch, interleaved.
+Throughput of serving modes on one GPU, at equal real batch, interleaved.
 
     python benchmarks/serve_modes.py --json results.json
 
 Every mode is an engine of its own process, all of them alive at once so that repeats interleave:
 ``plain`` and ``plain_again`` are SGLang without speculation, twice, which gives the noise floor;
 ``ours`` is one engine with this plugin, whose depth is forced and whose upkeep window is set while
-it runs. Weights are random with the shapes of Llama-3.1-8B and an EAGLE3 head, which is fine for
-speed; ``SGLANG_SIMULATE_ACC_LEN`` fixes the mean accepted length of speculative rounds.
+it runs; ``--engines`` adds SGLang's own speculation, at fixed depths (``fixed_1``) or with its
+adaptive option (``stock``; ``stock_off`` holds it at zero steps, ``stock_off_cold`` also skips its
+draft-extend). Weights are random with the shapes of Llama-3.1-8B and an EAGLE3 head, which is fine
+for speed; ``SGLANG_SIMULATE_ACC_LEN`` fixes the mean accepted length of speculative rounds.
 
-A figure is the cadence of one request's tokens while C requests decode: the time from its token
-``--first`` to its token ``--last``, once all C are in the batch. Prefill is not in it.
+Decoding: the cadence of one request's tokens while C requests decode, from its token ``--first`` to
+its token ``--last``, once all C are in the batch. Prefill is measured apart: the time to the first
+token of one long prompt, and prompt tokens per second of a batch of them. ``--switching`` measures
+what a round costs that switches between plain and speculative, against its neighbours.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import os
-import random
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from shapes import HEAD, TARGET
+from engines import PROMPT, Child, serve
+from switching import switch_costs
 
-#: Engines by name.
-ENGINES = ("plain", "plain_again", "ours")
-PROMPT = 128
+Samples = dict[str, dict[int, list[float]]]
 
-
-def engine_arguments(name: str, backend: str, max_batch: int, deepest: int) -> dict[str, Any]:
-    arguments: dict[str, Any] = {
-        "model_path": model_directory("target", TARGET),
-        "load_format": "dummy",
-        "skip_tokenizer_init": True,
-        "attention_backend": backend,
-        "sampling_backend": "pytorch",
-        # All engines share the GPU: sized by tokens, not by what is free.
-        "mem_fraction_static": 0.9,
-        "max_total_tokens": max_batch * 400 + 4096,
-        "max_running_requests": max_batch,
-        "cuda_graph_max_bs_decode": max_batch,
-        "context_length": 8192,
-        "disable_radix_cache": True,
-        "log_level": "info",
-        "random_seed": 1,
-        "grammar_backend": "none",
-    }
-    if name == "ours":
-        arguments |= {
-            "speculative_algorithm": "EAGLE3",
-            "speculative_draft_model_path": model_directory("draft", HEAD),
-            "speculative_draft_load_format": "dummy",
-            "speculative_num_steps": deepest,
-            "speculative_eagle_topk": 1,
-            "speculative_num_draft_tokens": deepest + 1,
-        }
-    return arguments
+#: Rounds at each depth between two switches, and switches wanted per concurrency.
+_STRETCH, _SWITCHES = 3, 200
 
 
-def model_directory(name: str, config: dict[str, Any]) -> str:
-    path = Path(tempfile.gettempdir()) / f"serve_modes_{name}"
-    path.mkdir(exist_ok=True)
-    (path / "config.json").write_text(json.dumps(config))
-    return str(path)
-
-
-# --- one engine, in its own process: a JSON line in, a JSON line out
-
-
-def serve(name: str, backend: str, max_batch: int, depths: list[int]) -> None:
-    """Answer measuring requests on stdin until it ends."""
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # SGLang may print
-    if name == "ours":
-        import sglang_dynspec
-
-        sglang_dynspec.enable(policy="never", depths=depths, upkeep_window=max(depths) + 1)
-    import sglang
-
-    begin = time.time()
-    engine = sglang.Engine(**engine_arguments(name, backend, max_batch, max(depths)))
-    loop = asyncio.get_event_loop()
-    print(json.dumps({"up": time.time() - begin}), file=out)
-    for line in sys.stdin:
-        request = json.loads(line)
-        if settings := request.get("set"):
-            answer = loop.run_until_complete(set_state(engine, settings))
-        elif request.get("state"):
-            answer = loop.run_until_complete(get_state(engine))
-        else:
-            answer = loop.run_until_complete(measure(engine, **request))
-        print(json.dumps(answer), file=out)
-    engine.shutdown()
-
-
-async def set_state(engine: Any, settings: dict[str, float]) -> dict[str, Any]:
-    from sglang.srt.managers.io_struct import SetInternalStateReq
-
-    done = await engine.tokenizer_manager.set_internal_state(
-        SetInternalStateReq(server_args=settings)
-    )
-    return {"updated": all(done)}
-
-
-async def get_state(engine: Any) -> dict[str, Any]:
-    state = (await engine.tokenizer_manager.get_internal_state())[0]
-    return {"dynspec": state.get("dynspec"), "memory": state.get("memory_usage")}
-
-
-async def measure(engine: Any, concurrency: int, first: int, last: int) -> dict[str, float]:
-    """Seconds per token of a streamed request while ``concurrency`` requests decode."""
-    draw = random.Random(concurrency)
-    prompts = [[draw.randrange(1000, 100000) for _ in range(PROMPT)] for _ in range(concurrency)]
-    params = {"temperature": 0, "max_new_tokens": last + 16, "ignore_eos": True}
-    begin = time.perf_counter()
-
-    async def crowd() -> None:
-        if concurrency > 1:
-            await engine.async_generate(input_ids=prompts[1:], sampling_params=params)
-
-    async def probe() -> tuple[float, float, int, int]:
-        # After the crowd, so that the whole crowd is prefilled before the probe decodes.
-        await asyncio.sleep(0.002)
-        stream = await engine.async_generate(
-            input_ids=prompts[0], sampling_params=params, stream=True
-        )
-        start = end = 0.0
-        at_start = at_end = 0
-        async for part in stream:
-            now, tokens = time.perf_counter(), part["meta_info"]["completion_tokens"]
-            if tokens >= first and not at_start:
-                start, at_start = now, tokens
-            if tokens <= last:
-                end, at_end = now, tokens
-        return start, end, at_start, at_end
-
-    _, (start, end, at_start, at_end) = await asyncio.gather(crowd(), probe())
-    period = (end - start) / (at_end - at_start)
-    return {
-        "tok_s": concurrency / period,
-        "period_ms": 1e3 * period,
-        "wall_s": time.perf_counter() - begin,
-    }
-
-
-# --- the comparison
-
-
-class Child:
-    """An engine's process."""
-
-    def __init__(self, name: str, options: argparse.Namespace) -> None:
-        self.name = name
-        environment = dict(os.environ, SGLANG_SIMULATE_ACC_LEN=str(options.accepted))
-        log = Path(options.logs, f"{name}.log").open("w")
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", name, *forwarded(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=environment,
-        )
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        return self.answer()
-
-    def answer(self) -> dict[str, Any]:
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"engine {self.name} died; read its log")
-        return json.loads(line)
-
-
-def forwarded(options: argparse.Namespace) -> list[str]:
-    depths = [str(depth) for depth in options.depths]
-    return [
-        "--backend",
-        options.backend,
-        "--max-batch",
-        str(options.max_batch),
-        "--depths",
-        *depths,
-    ]
-
-
-def modes(depths: list[int]) -> dict[str, tuple[str, int | None, int | None]]:
+def modes(options: argparse.Namespace) -> dict[str, tuple[str, int | None, int | None]]:
     """Mode -> engine, forced depth, upkeep window (None: as it is)."""
-    window = max(depths) + 1
-    return {
-        "plain": ("plain", None, None),
-        "plain_again": ("plain_again", None, None),
-        "forced_plain_cold": ("ours", 0, 0),
-        "forced_plain": ("ours", 0, window),
-        **{f"depth_{depth}": ("ours", depth, window) for depth in depths if depth},
-    }
+    window = max(options.depths) + 1
+    found: dict[str, tuple[str, int | None, int | None]] = {}
+    for engine in options.engines:
+        if engine != "ours":
+            found[engine] = (engine, None, None)
+            continue
+        found["forced_plain_cold"] = (engine, 0, 0)
+        found["forced_plain"] = (engine, 0, window)
+        for depth in options.depths:
+            if depth:
+                found[f"depth_{depth}"] = (engine, depth, window)
+    return found
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    children = {name: Child(name, options) for name in ENGINES}
+    children = {name: Child(name, options, sys.argv[1:]) for name in options.engines}
     for name, child in children.items():
         print(f"{name} up in {child.answer()['up']:.0f} s", flush=True)
-    samples: dict[str, dict[int, list[float]]] = {mode: {} for mode in modes(options.depths)}
+    prefill = prefill_figures(children, options)
+    samples: Samples = {mode: {} for mode in modes(options)}
     for concurrency in options.concurrency:
         for repeat in range(options.repeats + 1):
-            for mode, (name, depth, window) in modes(options.depths).items():
+            for mode, (name, depth, window) in modes(options).items():
                 child = children[name]
                 if depth is not None:
-                    child.ask(set={"dynspec_force_depth": depth, "dynspec_upkeep_window": window})
-                done = child.ask(concurrency=concurrency, first=options.first, last=options.last)
+                    child.ask("set", dynspec_force_depth=depth, dynspec_upkeep_window=window)
+                done = child.ask(
+                    "decode", concurrency=concurrency, first=options.first, last=options.last
+                )
                 if repeat:  # the first is a warm-up
                     samples[mode].setdefault(concurrency, []).append(done["tok_s"])
         print(row(concurrency, samples), flush=True)
-    states = {name: child.ask(state=True) for name, child in children.items()}
+    switching = switching_figures(children["ours"], options) if options.switching else []
+    states = {name: child.ask("state") for name, child in children.items()}
     for child in children.values():
-        child.process.stdin.close()
-        child.process.terminate()
+        child.stop()
     return {
         "what": __doc__.strip().splitlines()[0],
         "weights": "random; shapes of Llama-3.1-8B and an EAGLE3 head",
@@ -233,16 +82,71 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "cadence_tokens": [options.first, options.last],
         "depths": options.depths,
         "off_tax": off_tax(samples, max(options.depths) + 1),
+        "switching": switching,
+        "prefill": prefill,
         "tok_s": samples,
         "states": states,
     }
 
 
-def off_tax(samples: dict[str, dict[int, list[float]]], upkeep_window: int) -> list[dict[str, Any]]:
+def prefill_figures(
+    children: dict[str, Child], options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """Medians over interleaved repeats, with the spread of each."""
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in children}
+    for repeat in range(options.repeats + 1):
+        for name, child in children.items():
+            done = child.ask("prefill")
+            if repeat:
+                taken[name].append(done)
+    figures = {}
+    for name, done in taken.items():
+        figures[name] = {
+            **{key: statistics.median(each[key] for each in done) for key in done[0]},
+            **{f"{key}_spread": spread([each[key] for each in done]) for key in done[0]},
+        }
+        print(
+            f"{name}: ttft {figures[name]['ttft_ms']:.2f} ms, "
+            f"prefill {figures[name]['prefill_tok_s']:.0f} tok/s",
+            flush=True,
+        )
+    return figures
+
+
+def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Excess of switching rounds over their neighbours, and what one upkeep pass takes."""
+    deepest = max(options.depths)
+    script = {"mode": "cycle", "runs": [[deepest, _STRETCH], [0, _STRETCH]]}
+    window = deepest + 1
+    ours.ask("set", dynspec_force_depth=-1, dynspec_upkeep_window=window)
+    figures = []
+    for concurrency in options.concurrency:
+        # A script that is written anew starts the report's rounds in its first phase.
+        Path(options.logs, "script.json").write_text(json.dumps(script))
+        costs: dict[str, Any] = {"switches": 0}
+        for _ in range(8):
+            ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
+            report = json.loads(Path(options.logs, "timed.json").read_text())
+            costs = switch_costs(report, concurrency)
+            if costs["switches"] >= _SWITCHES:
+                break
+        passes = {
+            name: round(statistics.median(times[-_SWITCHES:]), 4)
+            for name, times in report["passes_ms"].items()
+            if times
+        }
+        figures.append({"concurrency": concurrency, **costs, "pass_ms": passes})
+        print(f"switching: {figures[-1]}", flush=True)
+    return figures
+
+
+def off_tax(samples: Samples, upkeep_window: int) -> list[dict[str, Any]]:
     """Rows of forced plain against the plain server, with the noise floor beside each."""
+    if "plain" not in samples or "forced_plain" not in samples:
+        return []
     rows = []
     for concurrency, plain in samples["plain"].items():
-        again = samples["plain_again"][concurrency]
+        again = samples.get("plain_again", {}).get(concurrency, plain)
         noise = max(
             abs(statistics.median(again) / statistics.median(plain) - 1),
             spread(plain),
@@ -270,20 +174,21 @@ def spread(values: list[float]) -> float:
     return (high - low) / 2 / statistics.median(values)
 
 
-def row(concurrency: int, samples: dict[str, dict[int, list[float]]]) -> str:
+def row(concurrency: int, samples: Samples) -> str:
     medians = {mode: statistics.median(by[concurrency]) for mode, by in samples.items()}
-    cells = "  ".join(f"{mode} {value:.0f}" for mode, value in medians.items())
-    base = statistics.median(samples["plain"][concurrency] + samples["plain_again"][concurrency])
-    return (
-        f"C={concurrency}: {cells}  | again {medians['plain_again'] / medians['plain']:.4f} "
-        f"cold/plain {medians['forced_plain_cold'] / base:.4f} "
-        f"warm/plain {medians['forced_plain'] / base:.4f}"
+    plain = medians.get("plain", float("nan"))
+    cells = "  ".join(
+        f"{mode} {value:.0f} ({value / plain:.3f})" for mode, value in medians.items()
     )
+    return f"C={concurrency}: {cells}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--serve", metavar="ENGINE", help=argparse.SUPPRESS)
+    parser.add_argument("--engines", nargs="+", default=["plain", "plain_again", "ours"])
     parser.add_argument("--backend", default="fa3")
     parser.add_argument("--max-batch", type=int, default=256)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
@@ -292,11 +197,14 @@ def main() -> None:
     parser.add_argument("--accepted", type=float, default=2.6)
     parser.add_argument("--first", type=int, default=40)
     parser.add_argument("--last", type=int, default=160)
-    parser.add_argument("--logs", default=".")
+    parser.add_argument("--switching", action="store_true", help="measure switching rounds, too")
+    parser.add_argument("--tiny", action="store_true", help="rehearse on the CPU, tiny models")
+    parser.add_argument("--logs", default=".", help="directory for the engines' logs")
     parser.add_argument("--json", default="serve_modes.json")
     options = parser.parse_args()
+    options.logs = str(Path(options.logs).resolve())
     if options.serve:
-        serve(options.serve, options.backend, options.max_batch, options.depths)
+        serve(options.serve, options)
         return
     results = compare(options)
     Path(options.json).write_text(json.dumps(results, indent=1))

@@ -252,6 +252,7 @@ class Bridge:
                 "gaps": upkeep.ledger.gaps,
                 "faults": self.upkeep_faults,
             },
+            "built": self._worker.adaptive_controller.costs.as_json(),
             "overlap": bool(scheduler.enable_overlap),
             "kv_free": int(scheduler.token_to_kv_pool_allocator.available_size()),
             "kv_evictable": int(scheduler.tree_cache.evictable_size()),

@@ -1,10 +1,12 @@
 """
 A scripted policy that also looks into the scheduler process it runs in.
 
-Test-only: counts calls of the code that a plain round must never reach, and saves what the draft
-model starts from at re-entry. The tests read both through the file named by ``report``.
+Test-only: counts calls of the code that a plain round must never reach, saves what the draft model
+starts from at re-entry, and on a GPU makes our own code fail where it waits for the device. The
+tests read the counts through the file named by ``report``.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,46 @@ COUNTED = {
 }
 
 
+def functions_of_a_round() -> tuple[list[tuple[type, str]], list[tuple[type, str]]]:
+    """What this package runs in a round, and what SGLang runs inside that."""
+    from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
+
+    from sglang_dynspec_hooks.bridge import Bridge
+    from sglang_dynspec_hooks.worker.tiers import Tiers
+    from sglang_dynspec_hooks.worker.upkeep import Upkeep
+    from sglang_dynspec_hooks.worker.worker import DynspecWorkerMixin
+
+    ours: list[tuple[type, str]] = [
+        (Bridge, "mark"),
+        (Bridge, "stamp"),
+        (Bridge, "_release"),
+        (DynspecWorkerMixin, "_plain_round"),
+        (Tiers, "activate"),
+        (Upkeep, "before_speculative_round"),
+    ]
+    sglangs: list[tuple[type, str]] = [
+        (ModelRunner, "forward"),
+        (ModelRunner, "sample"),
+        (EagleDraftWorker, "_draft_extend_for_decode"),
+    ]
+    return ours, sglangs
+
+
 class Probed(Scripted):
     """Plays a script, counts calls and, when ``dump`` names a directory, saves re-entries."""
 
-    def __init__(self, *, path: str, seed: int = 0, report: str, dump: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        path: str,
+        seed: int = 0,
+        report: str,
+        dump: str = "",
+        synchronizing: str = "",
+    ) -> None:
         super().__init__(path=path, seed=seed)
+        self._synchronizing = synchronizing
         self._report = Path(report)
         self._dump = Path(dump) if dump else None
         self._calls: dict[str, int] | None = None
@@ -53,6 +90,35 @@ class Probed(Scripted):
         for name, target in COUNTED.items():
             HookRegistry.register(target, self._counter(name), HookType.BEFORE)
         HookRegistry.apply_hooks()
+        if self._synchronizing:
+            self._forbid_synchronizing()
+
+    def _forbid_synchronizing(self) -> None:
+        """Let torch raise where the code that this package adds to a round waits for the device."""
+        import torch
+
+        def within(function: Any, mode: str) -> Any:
+            @functools.wraps(function)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._calls["guarded"] += mode != "default"
+                before = torch.cuda.get_sync_debug_mode()
+                torch.cuda.set_sync_debug_mode(mode)
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    torch.cuda.set_sync_debug_mode(before)
+
+            return call
+
+        self._calls |= {"guarded": 0, "noticed": 0}
+        ours, sglangs = functions_of_a_round()
+        for functions, mode in ((ours, self._synchronizing), (sglangs, "default")):
+            for owner, name in functions:
+                setattr(owner, name, within(getattr(owner, name), mode))
+        try:
+            within(torch.Tensor.item, self._synchronizing)(torch.ones(1, device="cuda"))
+        except RuntimeError:
+            self._calls["noticed"] += 1
 
     def _counter(self, name: str) -> Any:
         def count(*args: Any, **_kwargs: Any) -> None:

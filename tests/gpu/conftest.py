@@ -44,8 +44,9 @@ class GpuEngine:
             "log_level": "warning",
             **extra,
         }
-        # SGLang's fused CUDA kernels know no fp32.
+        # SGLang's fused CUDA kernels know no fp32, and Triton would round its operands to TF32.
         os.environ["SGLANG_FORCE_FUSED_OP_BACKEND"] = "torch"
+        os.environ["TRITON_F32_DEFAULT"] = "ieee"
         sglang_dynspec.disable()
         if algorithm is not None:
             arguments |= {
@@ -63,6 +64,7 @@ class GpuEngine:
                     "path": str(directory / scripted.FILE_NAME),
                     "report": str(directory / "calls.json"),
                     "dump": str(dump),
+                    "synchronizing": "error",
                 },
                 depths=(0, 1, 3),
                 min_dwell=1,

@@ -49,17 +49,18 @@ def engine(request, plain, tmp_path_factory):
 
 
 def assert_same_tokens(expected, found):
-    ties = 0
+    """Compare up to each request's first difference, which must be a near tie; count these."""
+    ties, gaps = 0, {}
     for number, (one, other) in enumerate(zip(expected, found, strict=True)):
         pairs = zip(one.output_ids, other.output_ids, strict=True)
         for position, (left, right) in enumerate(pairs):
             if left == right:
                 continue
             best = one.meta_info["output_top_logprobs"][position]
-            gap = best[0][0] - best[1][0]
-            assert gap < GAP, f"request {number}, position {position}: {left} != {right}, {gap=}"
+            gaps[number, position] = best[0][0] - best[1][0]
             ties += 1
             break
+    assert {where: gap for where, gap in gaps.items() if gap >= GAP} == {}
     return ties
 
 
@@ -108,6 +109,16 @@ def test_plain_rounds_reach_no_speculative_code(engine):
     assert engine.state()["by_depth"]["0"]["rounds"] - rounds >= 200
     forbidden = ("verify", "build_tree", "sample", "draft", "draft_forward")
     assert {name: after[name] - before[name] for name in forbidden} == dict.fromkeys(forbidden, 0)
+
+
+def test_our_code_does_not_wait_for_the_device(engine):
+    """The engine runs it under torch's sync debug mode; a fault would show in `check`."""
+    engine.play(mode="cycle", runs=[[3, 5], [0, 6]])
+    engine.send(LOADS["crowd"])
+    calls = json.loads((engine.directory / "calls.json").read_text())
+    assert calls["noticed"] == 1
+    assert calls["guarded"] > 1000
+    check(engine)
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 7, 64])

@@ -10,21 +10,17 @@ override log on every switch.)
 
 from __future__ import annotations
 
-import logging
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sglang_dynspec.errors import SeamError
+from sglang_dynspec_hooks.worker.build_costs import BuildCosts
 from sglang_dynspec_hooks.worker.plain_graphs import capture_plain_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import torch
-
-logger = logging.getLogger("sglang_dynspec")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +42,6 @@ class Tier:
     state: Any
     chain_parents: torch.Tensor
     chain_scores: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierCost:
-    """Seconds and gigabytes of GPU memory that building a tier took."""
-
-    seconds: float
-    gigabytes: float
 
 
 class Tiers:
@@ -87,15 +75,20 @@ class Tiers:
         self._upkeep_depth = upkeep_depth
         self._plain_graphs = plain_graphs
         self._tiers: dict[int, Tier] = {}
-        #: What building each tier took, by depth, and what upkeep needs, by ``"upkeep"``; the
-        #: largest depth's tier was built by SGLang itself.
-        self.costs: dict[int | str, TierCost] = {}
+        #: What building each tier took, by depth, and what upkeep needs, by ``"upkeep"``. The
+        #: largest depth's was built by SGLang itself, with its graphs of prefill.
+        self.costs = BuildCosts(worker, upkeep_depth=upkeep_depth)
         self.active = max(depths)
+
+    def begin(self) -> None:
+        """Note that SGLang begins to build its own tier, which `register` adopts."""
+        self.costs.begin()
 
     def register(self, state: Any, steps: int | None = None) -> None:
         """Adopt the tier that SGLang itself built at start-up."""
         depth = state.speculative_num_steps if steps is None else steps
         self._tiers[depth] = self._tier(depth, depth, state)
+        self.costs.note(depth)
 
     def init_states(self, cuda_graph_bs: list[int] | None = None) -> None:
         """
@@ -106,7 +99,7 @@ class Tiers:
         """
         wanted = {*self._depths, self._upkeep_depth} - {0}
         for depth in sorted(wanted - self._tiers.keys()):
-            with self._account(depth):
+            with self.costs.account(depth):
                 state = self._worker.build_adaptive_runtime_state(
                     speculative_num_steps=depth,
                     speculative_num_draft_tokens=depth + 1,
@@ -122,12 +115,12 @@ class Tiers:
         Apart from `init_states`, which SGLang calls inside the draft model's parallel and MoE
         contexts: plain rounds belong to the target alone.
         """
-        with self._account(0):
+        with self.costs.account(0):
             self._tiers[0] = self._plain_tier(self._tiers[self._upkeep_depth])
 
     def build_upkeep(self, upkeep: Any) -> None:
         """Build what upkeep passes need, for the batch sizes of the plain tier's graphs."""
-        with self._account("upkeep"):
+        with self.costs.account("upkeep"):
             upkeep.build(self.plain_graph_sizes)
 
     @property
@@ -186,36 +179,6 @@ class Tiers:
 
     def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> None:
         """Do nothing: outcomes reach the policy tagged with the depth that ran."""
-
-    @contextmanager
-    def _account(self, built: int | str) -> Iterator[None]:
-        """
-        Log the seconds and gigabytes that building a tier, or what upkeep needs, takes.
-
-        Args:
-            built: The tier's depth, or ``"upkeep"``.
-
-        Raises:
-            SeamError: The tier does not fit; the message says what to leave out.
-        """
-        from sglang.srt.utils.common import get_available_gpu_memory
-
-        device, gpu = self._worker.device, self._worker.gpu_id
-        begin, free = time.perf_counter(), get_available_gpu_memory(device, gpu)
-        try:
-            yield
-        except Exception as error:
-            if "out of memory" not in str(error).lower():
-                raise
-            raise SeamError(
-                expected=f"enough GPU memory for {_name(built)}",
-                found=f"{free:.2f} GB free and: {error}",
-                remedy=_remedy(built, self._upkeep_depth),
-            ) from error
-        seconds = time.perf_counter() - begin
-        used = free - get_available_gpu_memory(device, gpu)
-        self.costs[built] = TierCost(seconds=seconds, gigabytes=used)
-        logger.info("dynspec: built %s in %.1f s, %.2f GB", _name(built), seconds, used)
 
     def _plain_tier(self, upkeep: Tier) -> Tier:
         from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
@@ -280,20 +243,3 @@ class Tiers:
                 draft._topk1_parents_prealloc,
                 draft._topk1_score_indices_prealloc,
             ) = saved
-
-
-def _name(built: int | str) -> str:
-    if built == "upkeep":
-        return "upkeep"
-    return f"the tier of depth {built}" + (" (plain rounds)" if built == 0 else "")
-
-
-def _remedy(depth: int | str, upkeep_depth: int) -> str:
-    """What a user can do when ``depth`` does not fit, a tier or what upkeep needs."""
-    if depth == "upkeep":
-        return "set upkeep_window=0, lower --mem-fraction-static, or run fewer requests at once"
-    if depth == 0:
-        return "set plain_graphs=false, lower --mem-fraction-static, or capture smaller batches"
-    if depth == upkeep_depth:
-        return f"choose an upkeep_window other than {depth + 1}, or lower --mem-fraction-static"
-    return f"drop depth {depth} from the candidate depths, or lower --mem-fraction-static"

@@ -58,6 +58,7 @@ class DynspecWorkerMixin:
 
     def init_cuda_graphs(self) -> None:
         """Capture SGLang's graphs and build the tiers: SGLang asks for the speculative ones."""
+        self.adaptive_controller.begin()
         super().init_cuda_graphs()  # type: ignore[misc]
         self.adaptive_controller.build_plain()
         self.adaptive_controller.build_upkeep(self.upkeep)

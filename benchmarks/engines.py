@@ -1,0 +1,262 @@
+"""The engines that `serve_modes.py` compares, each in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shapes import HEAD, TARGET
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+#: Prompt tokens of requests whose decoding is measured, and of those whose prefill is.
+PROMPT, LONG_PROMPT = 128, 1024
+#: Requests of the batch whose prefill is measured.
+PREFILL_BATCH = 16
+
+#: SGLang's adaptive option as its documentation shows it, and one that never speculates.
+STOCK = {
+    "1": {"candidate_steps": [1, 3]},
+    "8": {"candidate_steps": [1, 3]},
+    "32": {"candidate_steps": [0, 1, 3]},
+    "64": {"candidate_steps": [0, 1]},
+    "128": {"candidate_steps": [0]},
+}
+STOCK_OFF = {"1": {"candidate_steps": [0]}, "100000": {"candidate_steps": [3]}}
+
+
+def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """
+    Arguments of one engine.
+
+    Args:
+        name: ``plain``, ``plain_again``, ``ours``, ``fixed_<depth>``, ``stock``, ``stock_off`` or
+            ``stock_off_cold``.
+        options: The options of the benchmark.
+    """
+    arguments: dict[str, Any] = {
+        "model_path": model_directory("target", TARGET),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "attention_backend": options.backend,
+        "sampling_backend": "pytorch",
+        # All engines share the GPU: sized by tokens, not by what is free.
+        "mem_fraction_static": 0.9,
+        "max_total_tokens": options.max_batch * 440 + 4096,
+        "max_running_requests": options.max_batch,
+        "cuda_graph_max_bs_decode": options.max_batch,
+        "context_length": 8192,
+        "disable_radix_cache": True,
+        "log_level": "info",
+        "random_seed": 1,
+        "grammar_backend": "none",
+    }
+    if not name.startswith("plain"):
+        steps = {"ours": max(options.depths)}.get(name, 3)
+        if name.startswith("fixed_"):
+            steps = int(name.removeprefix("fixed_"))
+        arguments |= {
+            "speculative_algorithm": "EAGLE3",
+            "speculative_draft_model_path": model_directory("draft", HEAD),
+            "speculative_draft_load_format": "dummy",
+            "speculative_num_steps": steps,
+            "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": steps + 1,
+        }
+    if name.startswith("stock"):
+        schedule = STOCK_OFF if name.startswith("stock_off") else STOCK
+        path = Path(tempfile.mkdtemp()) / "adaptive.json"
+        path.write_text(json.dumps(schedule))
+        arguments |= {"speculative_adaptive": True, "speculative_adaptive_config": str(path)}
+    if options.tiny:
+        arguments = tiny(arguments)
+    return arguments
+
+
+def tiny(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same engine on the CPU with a tiny model, to rehearse the benchmark."""
+    from sglang_dynspec_hooks.cpu.environment import engine_args
+    from sglang_dynspec_hooks.cpu.models import build
+
+    pair = build("random", None)
+    speculates = "speculative_algorithm" in arguments
+    ours = {
+        key: value
+        for key, value in arguments.items()
+        if key.startswith("speculative_") and "model" not in key and "load" not in key
+    }
+    base = engine_args(
+        pair.target,
+        algorithm="EAGLE3" if speculates else None,
+        draft_path=pair.draft("EAGLE3") if speculates else None,
+    )
+    return {**base, **ours, "max_running_requests": arguments["max_running_requests"]}
+
+
+def model_directory(name: str, config: dict[str, Any]) -> str:
+    path = Path(tempfile.gettempdir()) / f"serve_modes_{name}"
+    path.mkdir(exist_ok=True)
+    (path / "config.json").write_text(json.dumps(config))
+    return str(path)
+
+
+# --- in the engine's process: a JSON line in, a JSON line out
+
+
+def serve(name: str, options: argparse.Namespace) -> None:
+    """Answer requests on stdin until it ends."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # SGLang may print
+    if options.tiny:
+        from sglang_dynspec_hooks.cpu.environment import prepare_environment
+
+        prepare_environment()
+    if name == "stock_off_cold":
+        os.environ["SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"] = "1"
+    if name == "ours":
+        import sglang_dynspec
+
+        sglang_dynspec.enable(
+            policy="switching:Timed",
+            options={"path": f"{options.logs}/script.json", "report": f"{options.logs}/timed.json"},
+            depths=options.depths,
+            upkeep_window=max(options.depths) + 1,
+            min_dwell=1,
+        )
+    import sglang
+
+    begin = time.time()
+    engine = sglang.Engine(**engine_arguments(name, options))
+    loop = asyncio.get_event_loop()
+    print(json.dumps({"up": time.time() - begin}), file=out)
+    for line in sys.stdin:
+        request = json.loads(line)
+        handler = {"set": set_state, "state": get_state, "prefill": prefill, "decode": decode}
+        answer = loop.run_until_complete(handler[request.pop("do")](engine, **request))
+        print(json.dumps(answer), file=out)
+    engine.shutdown()
+
+
+async def set_state(engine: Any, **settings: float) -> dict[str, Any]:
+    from sglang.srt.managers.io_struct import SetInternalStateReq
+
+    done = await engine.tokenizer_manager.set_internal_state(
+        SetInternalStateReq(server_args=settings)
+    )
+    if not all(done):
+        raise RuntimeError(f"expected the engine to accept {settings}; found it refused")
+    return {"updated": True}
+
+
+async def get_state(engine: Any) -> dict[str, Any]:
+    state = (await engine.tokenizer_manager.get_internal_state())[0]
+    return {"dynspec": state.get("dynspec"), "memory": state.get("memory_usage")}
+
+
+async def prefill(engine: Any) -> dict[str, float]:
+    """Seconds to the first token: of one long prompt alone, and of a batch of them."""
+    params = {"temperature": 0, "max_new_tokens": 1}
+
+    async def seconds(count: int) -> float:
+        prompts = list(draw_prompts(count, LONG_PROMPT, seed=count))
+        begin = time.perf_counter()
+        await engine.async_generate(input_ids=prompts, sampling_params=params)
+        return time.perf_counter() - begin
+
+    alone = await seconds(1)
+    return {
+        "ttft_ms": 1e3 * alone,
+        "prefill_tok_s": PREFILL_BATCH * LONG_PROMPT / await seconds(PREFILL_BATCH),
+    }
+
+
+async def decode(engine: Any, concurrency: int, first: int, last: int) -> dict[str, float]:
+    """Seconds per token of a streamed request while ``concurrency`` requests decode."""
+    prompts = list(draw_prompts(concurrency, PROMPT, seed=concurrency))
+    params = {"temperature": 0, "max_new_tokens": last + 16, "ignore_eos": True}
+    begin = time.perf_counter()
+
+    async def crowd() -> None:
+        if concurrency > 1:
+            await engine.async_generate(input_ids=prompts[1:], sampling_params=params)
+
+    async def probe() -> tuple[float, float, int, int]:
+        # After the crowd, so that the whole crowd is prefilled before the probe decodes.
+        await asyncio.sleep(0.002)
+        stream = await engine.async_generate(
+            input_ids=prompts[0], sampling_params=params, stream=True
+        )
+        start = end = 0.0
+        at_start = at_end = 0
+        async for part in stream:
+            now, tokens = time.perf_counter(), part["meta_info"]["completion_tokens"]
+            if tokens >= first and not at_start:
+                start, at_start = now, tokens
+            if tokens <= last:
+                end, at_end = now, tokens
+        return start, end, at_start, at_end
+
+    _, (start, end, at_start, at_end) = await asyncio.gather(crowd(), probe())
+    period = (end - start) / (at_end - at_start)
+    return {
+        "tok_s": concurrency / period,
+        "period_ms": 1e3 * period,
+        "wall_s": time.perf_counter() - begin,
+    }
+
+
+def draw_prompts(count: int, length: int, seed: int) -> Iterator[list[int]]:
+    draw = random.Random(seed)
+    for _ in range(count):
+        yield [draw.randrange(3, 250) for _ in range(length)]
+
+
+# --- in the benchmark's process
+
+
+class Child:
+    """An engine's process."""
+
+    def __init__(self, name: str, options: argparse.Namespace, arguments: list[str]) -> None:
+        self.name = name
+        here = str(Path(__file__).parent)
+        environment = dict(
+            os.environ,
+            SGLANG_SIMULATE_ACC_LEN=str(options.accepted),
+            PYTHONPATH=os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        )
+        if options.tiny:
+            del environment["SGLANG_SIMULATE_ACC_LEN"]
+        log = Path(options.logs, f"{name}.log").open("w")
+        self.process = subprocess.Popen(
+            [sys.executable, sys.argv[0], *arguments, "--serve", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+        )
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
+        return self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"engine {self.name} died; read its log")
+        return json.loads(line)
+
+    def stop(self) -> None:
+        self.process.stdin.close()
+        self.process.terminate()
