@@ -23,11 +23,14 @@ import argparse
 import json
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from engines import PROMPT, Child, serve
 from switching import switch_costs
+
+from sglang_dynspec_hooks.cpu import scripted
 
 Samples = dict[str, dict[int, list[float]]]
 
@@ -46,7 +49,7 @@ def modes(options: argparse.Namespace) -> dict[str, tuple[str, int | None, int |
         found["forced_plain_cold"] = (engine, 0, 0)
         found["forced_plain"] = (engine, 0, window)
         for depth in options.depths:
-            if depth:
+            if depth and not options.off_tax_only:
                 found[f"depth_{depth}"] = (engine, depth, window)
     return found
 
@@ -55,6 +58,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     children = {name: Child(name, options, sys.argv[1:]) for name in options.engines}
     for name, child in children.items():
         print(f"{name} up in {child.answer()['up']:.0f} s", flush=True)
+    while options.wait_for and not Path(options.wait_for).exists():
+        time.sleep(0.5)
     prefill = prefill_figures(children, options)
     samples: Samples = {mode: {} for mode in modes(options)}
     for concurrency in options.concurrency:
@@ -120,9 +125,9 @@ def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str
     window = deepest + 1
     ours.ask("set", dynspec_force_depth=-1, dynspec_upkeep_window=window)
     figures = []
-    for concurrency in options.concurrency:
+    for concurrency in options.switching:
         # A script that is written anew starts the report's rounds in its first phase.
-        Path(options.logs, "script.json").write_text(json.dumps(script))
+        play(options, script)
         costs: dict[str, Any] = {"switches": 0}
         for _ in range(8):
             ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
@@ -130,6 +135,9 @@ def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str
             costs = switch_costs(report, concurrency)
             if costs["switches"] >= _SWITCHES:
                 break
+        play(options, {"mode": "fixed", "depth": 0})
+        ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
+        report = json.loads(Path(options.logs, "timed.json").read_text())
         passes = {
             name: round(statistics.median(times[-_SWITCHES:]), 4)
             for name, times in report["passes_ms"].items()
@@ -138,6 +146,11 @@ def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str
         figures.append({"concurrency": concurrency, **costs, "pass_ms": passes})
         print(f"switching: {figures[-1]}", flush=True)
     return figures
+
+
+def play(options: argparse.Namespace, script: dict[str, Any]) -> None:
+    """Let the policy of ``ours`` play a script from its next round on."""
+    scripted.write(Path(options.logs, "script.json"), script)
 
 
 def off_tax(samples: Samples, upkeep_window: int) -> list[dict[str, Any]]:
@@ -197,7 +210,11 @@ def main() -> None:
     parser.add_argument("--accepted", type=float, default=2.6)
     parser.add_argument("--first", type=int, default=40)
     parser.add_argument("--last", type=int, default=160)
-    parser.add_argument("--switching", action="store_true", help="measure switching rounds, too")
+    parser.add_argument("--off-tax-only", action="store_true", help="leave our other depths out")
+    parser.add_argument(
+        "--switching", type=int, nargs="*", default=[], help="concurrencies for switching rounds"
+    )
+    parser.add_argument("--wait-for", metavar="FILE", help="measure once this file exists")
     parser.add_argument("--tiny", action="store_true", help="rehearse on the CPU, tiny models")
     parser.add_argument("--logs", default=".", help="directory for the engines' logs")
     parser.add_argument("--json", default="serve_modes.json")

@@ -26,10 +26,9 @@ def with_top_two(load):
     )
 
 
-LOADS = {
-    load.name: with_top_two(load)
-    for load in (workloads.CROWD, workloads.LONG_PROMPTS, workloads.MARATHON)
-}
+#: One request for a long time: many switches at little cost.
+ALONE = workloads.workload("alone", [20], [500], seed=2)
+LOADS = {load.name: with_top_two(load) for load in (workloads.CROWD, workloads.LONG_PROMPTS, ALONE)}
 
 
 @pytest.fixture(scope="module")
