@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from engines import PROMPT, Child, serve
-from switching import switch_costs
+from switching import STRETCH, switch_costs
 
 from sglang_dynspec_hooks.cpu import scripted
 
 Samples = dict[str, dict[int, list[float]]]
 
-#: Rounds at each depth between two switches, and switches wanted per concurrency.
-_STRETCH, _SWITCHES = 3, 200
+#: Switches wanted per concurrency.
+_SWITCHES = 200
 
 
 def modes(options: argparse.Namespace) -> dict[str, tuple[str, int | None, int | None]]:
@@ -74,6 +74,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 if repeat:  # the first is a warm-up
                     samples[mode].setdefault(concurrency, []).append(done["tok_s"])
         print(row(concurrency, samples), flush=True)
+        # A run that is cut short keeps what it has measured.
+        Path(options.json).write_text(json.dumps({"prefill": prefill, "tok_s": samples}, indent=1))
     switching = switching_figures(children["ours"], options) if options.switching else []
     states = {name: child.ask("state") for name, child in children.items()}
     for child in children.values():
@@ -121,7 +123,7 @@ def prefill_figures(
 def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Excess of switching rounds over their neighbours, and what one upkeep pass takes."""
     deepest = max(options.depths)
-    script = {"mode": "cycle", "runs": [[deepest, _STRETCH], [0, _STRETCH]]}
+    script = {"mode": "cycle", "runs": [[deepest, STRETCH], [0, STRETCH]]}
     window = deepest + 1
     ours.ask("set", dynspec_force_depth=-1, dynspec_upkeep_window=window)
     figures = []
@@ -129,7 +131,7 @@ def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str
         # A script that is written anew starts the report's rounds in its first phase.
         play(options, script)
         costs: dict[str, Any] = {"switches": 0}
-        for _ in range(8):
+        for _ in range(16):
             ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
             report = json.loads(Path(options.logs, "timed.json").read_text())
             costs = switch_costs(report, concurrency)

@@ -12,6 +12,8 @@ from typing import Any
 
 from sglang_dynspec_hooks.cpu.scripted import Scripted
 
+#: Rounds at one depth between two switches. With an upkeep window of 4 a pass falls on the middle.
+STRETCH = 8
 #: Rounds and passes kept.
 _KEPT = 4000
 #: Rounds between two writes of the report.
@@ -79,34 +81,50 @@ class Timed(Scripted):
         return call
 
 
-def switch_costs(report: dict[str, Any], concurrency: int) -> dict[str, float]:
+def switch_costs(report: dict[str, Any], concurrency: int) -> dict[str, Any]:
     """
-    Compare each switching round with the two rounds after it, which run at the same depth.
+    Compare the rounds around each switch with steady rounds of their depths.
+
+    Where the host is busier than the device, what a round costs shows up in the period of the round
+    before, whose result waits while it is launched. So a switch is charged with the two rounds
+    before it and the three that begin with it, less what five steady rounds would have taken.
 
     Args:
-        report: What `Timed` wrote.
+        report: What `Timed` wrote while a script alternated between two depths, `STRETCH` rounds
+            each.
         concurrency: Only rounds with this many requests count.
 
     Returns:
-        Switches counted, and the median excess of a switching round in milliseconds, towards
-        speculation and towards plain.
+        Switches counted, the median of a steady round in milliseconds by depth, and the median cost
+        of a switch in milliseconds, towards speculation and towards plain.
     """
     rounds = report["rounds"]
-    excess: dict[str, list[float]] = {"to_speculative": [], "to_plain": []}
-    for before, here, *after in zip(rounds, rounds[1:], rounds[2:], rounds[3:], strict=False):
-        stretch = (before, here, *after)
-        same_depth = all(each[0] == here[0] for each in after)
-        if before[0] == here[0] or not same_depth or any(each[2] is None for each in stretch):
+    whole = [
+        (start, rounds[start : start + STRETCH])
+        for start in range(1, len(rounds) - STRETCH)
+        if rounds[start - 1][0] != rounds[start][0] != rounds[start + STRETCH][0]
+        and len({each[0] for each in rounds[start : start + STRETCH]}) == 1
+    ]
+    steady: dict[int, list[float]] = {}
+    for _, stretch in whole:
+        for depth, size, period in stretch[STRETCH // 2 - 1 : STRETCH // 2 + 2]:
+            if size == concurrency and period is not None:
+                steady.setdefault(depth, []).append(1e3 * period)
+    level = {depth: statistics.median(periods) for depth, periods in steady.items()}
+    costs: dict[str, list[float]] = {"to_speculative": [], "to_plain": []}
+    for start, _ in whole:
+        around = rounds[max(start - 2, 0) : start + 3]
+        usual = len(around) == 5 and around[0][0] == around[1][0]
+        if not usual or any(size != concurrency or time is None for _, size, time in around):
             continue
-        if any(each[1] != concurrency for each in stretch):
-            continue
-        kind = "to_plain" if here[0] == 0 else "to_speculative"
-        excess[kind].append(1e3 * (here[2] - statistics.mean(each[2] for each in after)))
+        cost = sum(1e3 * period - level[depth] for depth, _, period in around)
+        costs["to_plain" if around[2][0] == 0 else "to_speculative"].append(cost)
     return {
-        "switches": sum(map(len, excess.values())),
+        "switches": sum(map(len, costs.values())),
+        "steady_ms": {str(depth): round(value, 4) for depth, value in level.items()},
         **{
-            f"{kind}_excess_ms": round(statistics.median(values), 4)
-            for kind, values in excess.items()
+            f"{kind}_ms": round(statistics.median(values), 4)
+            for kind, values in costs.items()
             if values
         },
     }
