@@ -248,6 +248,7 @@ class Bridge:
             "upkeep": {
                 "window": upkeep.window,
                 "passes": dict(upkeep.passes),
+                "writes": upkeep.writes,
                 "pending": upkeep.ledger.pending(),
                 "gaps": upkeep.ledger.gaps,
                 "faults": self.upkeep_faults,

@@ -158,6 +158,33 @@ def test_the_draft_starts_from_the_same_rows(eagle3, n):
     assert difference(every, cold) > 1e-2
 
 
+def test_passes_write_keys_and_values_alone_but_for_the_guesses(eagle3):
+    """Every 16th window pass is a draft-extend."""
+    load = workloads.workload("alone", [30], [84], seed=17)
+    eagle3.set_upkeep(WINDOW)
+    eagle3.play(mode="fixed", depth=0)
+    before = eagle3.state()["upkeep"]
+    load.send(eagle3.inner)
+    after = eagle3.state()["upkeep"]
+    window = after["passes"]["window"] - before["passes"]["window"]
+    assert window == 82 // WINDOW  # the first token comes from prefill
+    first = before["passes"]["window"]
+    whole = sum(number % 16 == 0 for number in range(first, first + window))
+    assert after["writes"] - before["writes"] == window - whole
+    assert whole > 0
+    eagle3.check()
+
+
+def test_a_draft_of_several_layers_is_extended_whole(standalone):
+    standalone.set_upkeep(WINDOW)
+    standalone.play(mode="fixed", depth=0)
+    before = standalone.state()["upkeep"]
+    workloads.workload("alone", [30], [40], seed=18).send(standalone.inner)
+    after = standalone.state()["upkeep"]
+    assert after["passes"]["window"] > before["passes"]["window"]
+    assert after["writes"] == before["writes"] == 0
+
+
 @pytest.mark.parametrize("n", [3])
 def test_joining_requests_start_from_the_same_rows(eagle3, n):
     script = {"mode": "cycle", "runs": [[0, n], [3, 3]]}

@@ -55,6 +55,7 @@ class Upkeep:
         ledger: What the draft is owed.
         guesses: The draft's guesses of what plain rounds produce.
         passes: Passes run, by occasion.
+        writes: How many of them wrote keys and values alone.
     """
 
     ledger: Ledger
@@ -75,6 +76,7 @@ class Upkeep:
         self.guesses = Guesses()
         self._writer: KvWriter | None = None
         self.passes = {"window": 0, "reentry": 0, "finish": 0}
+        self.writes = 0
 
     def build(self, batch_sizes: Sequence[int]) -> None:
         """
@@ -154,6 +156,7 @@ class Upkeep:
             )
         else:
             self._writer.write(slots_cpu)
+            self.writes += 1
         self.passes["window"] += 1
         self.ledger.prune()
         return True
@@ -226,6 +229,7 @@ class Upkeep:
         slots_cpu = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
         if self._writer is not None:
             self._writer.write(slots_cpu)
+            self.writes += 1
         else:
             self._extend_finished(batch, rows, slots_cpu)
         self.passes["finish"] += 1
