@@ -51,7 +51,13 @@ class Counters:
 
         by_depth: Totals by the depth that ran.
 
-        switches: Rounds planned at another depth than the round before.
+        switches: Times that another depth came into force.
+
+        probes: Excursions of one or two rounds to another depth than the one in force.
+
+        probe_rounds: Rounds of those excursions.
+
+        untimed_rounds: Rounds whose period is not known.
 
         mismatches: Rounds that ran at another depth than planned.
 
@@ -92,6 +98,8 @@ class Counters:
         "mismatches",
         "observer_errors",
         "policy_errors",
+        "probe_rounds",
+        "probes",
         "rounds",
         "rounds_by_depth",
         "slow_policies",
@@ -99,6 +107,7 @@ class Counters:
         "tokens",
         "trace_errors",
         "unmatched_outcomes",
+        "untimed_rounds",
     )
 
     def __init__(self, depths: Iterable[int]) -> None:
@@ -107,6 +116,9 @@ class Counters:
         self.guard_holds = {HELD_DWELL: 0, HELD_DEAD_BAND: 0}
         self.rounds = 0
         self.switches = 0
+        self.probes = 0
+        self.probe_rounds = 0
+        self.untimed_rounds = 0
         self.mismatches = 0
         self.exact_sampling_rounds = 0
         self.policy_errors = 0
@@ -130,6 +142,8 @@ class Counters:
         depth = outcome.depth
         self.rounds += 1
         self.tokens += outcome.tokens
+        if outcome.period is None:
+            self.untimed_rounds += 1
         at_depth = self.by_depth.get(depth)
         if at_depth is None:
             # Not a candidate. The round is a mismatch already; there is no row to credit.

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from sglang_dynspec._log import describe, structured
 from sglang_dynspec.config import Config
@@ -20,6 +21,9 @@ POLICY_FAILED = "policy_failed"
 #: The policy failed too often and is not asked any more.
 BUDGET_EXHAUSTED = "error_budget_exhausted"
 
+#: Rounds a probe may last. One more is taken for a change of depth.
+PROBE_ROUNDS = 2
+
 _MICROSECONDS = 1e6
 
 
@@ -30,6 +34,7 @@ class Guard:
     - A depth stays in force for ``min_dwell`` rounds.
     - A change whose predicted gain is below ``dead_band`` is held. A policy that predicts nothing
       is not held.
+    - Probes pass, for two rounds in a row. A third is bounded like any other change.
     - A policy that raises, or returns anything but a plan for a candidate depth, leaves the last
       good depth in force for that round. After more than ``error_budget`` such faults it is not
       asked again, and every round is plain.
@@ -67,6 +72,8 @@ class Guard:
         "_min_dwell",
         "_plain",
         "_policy",
+        "_probe_round",
+        "_probe_rounds",
         "_spent",
         "exhausted",
     )
@@ -96,6 +103,8 @@ class Guard:
             for reason in (HELD_DWELL, HELD_DEAD_BAND, POLICY_FAILED)
         }
         self._last_good = 0
+        self._probe_round = -1
+        self._probe_rounds = 0
         self._spent = 0.0
         self.exhausted = False
 
@@ -132,6 +141,10 @@ class Guard:
             return self._plain if self.exhausted else self._held[POLICY_FAILED][self._last_good]
         self._spend(0.0, self._clock() - started)
         if plan.depth != depth:
+            if plan.probe:
+                if self._may_probe(observation.round):
+                    return plan
+                plan = replace(plan, probe=False)
             gain = plan.gain
             if 0 < depth_age < self._min_dwell:
                 plan = self._hold(HELD_DWELL, depth)
@@ -160,6 +173,14 @@ class Guard:
         except BaseException as error:  # noqa: BLE001  # as in decide
             self._fault("learn", error)
         self._spend(self._spent, self._clock() - started)
+
+    def _may_probe(self, round_index: int) -> bool:
+        follows = round_index == self._probe_round + 1
+        self._probe_rounds = self._probe_rounds + 1 if follows else 1
+        if self._probe_rounds > PROBE_ROUNDS:
+            return False
+        self._probe_round = round_index
+        return True
 
     def _check(self, plan: object) -> None:
         if not isinstance(plan, Plan):

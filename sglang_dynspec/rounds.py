@@ -61,9 +61,9 @@ class Rounds:
         clock: Gives seconds; measures the policy.
 
     Attributes:
-        depth: The depth in force: of the round planned last, 0 before the first.
+        depth: The depth in force: of the round planned last, probes aside; 0 before the first.
 
-        depth_age: Rounds planned at that depth since it changed.
+        depth_age: Rounds planned since that depth came into force, probes included.
 
         round: Index of the next round.
 
@@ -80,6 +80,7 @@ class Rounds:
         "_observers",
         "_pending",
         "_policy",
+        "_probing",
         "_trace",
         "counters",
         "depth",
@@ -114,10 +115,11 @@ class Rounds:
         self._exact_sampling = config.exact_sampling
         self._forced_plans = {depth: Plan(depth=depth, reason=FORCED) for depth in depths}
         self._pending: dict[int, tuple[Observation, Plan]] = {}
+        self._probing = False
 
     def plan(self, observation: Observation) -> Plan:
         """
-        Decide the round about to run and put its depth in force.
+        Decide the round about to run and, unless it is a probe, put its depth in force.
 
         A forced depth comes first, then exact sampling, then the policy behind its guard.
 
@@ -224,9 +226,11 @@ class Rounds:
         old, new = self.depth, plan.depth
         first = self.round == 0
         self.round += 1
-        if new == old:
+        if new == old or plan.probe:
             self.depth_age += 1
+            self._count_probe(probing=new != old)
             return
+        self._probing = False
         self.depth = new
         self.depth_age = 1
         # No round ran before the first, so it cannot be a switch.
@@ -236,6 +240,13 @@ class Rounds:
                 self._observers.tell(
                     "dynspec_depth_changed", tell, old=old, new=new, reason=plan.reason
                 )
+
+    def _count_probe(self, *, probing: bool) -> None:
+        if probing:
+            self.counters.probe_rounds += 1
+            if not self._probing:
+                self.counters.probes += 1
+        self._probing = probing
 
     def _mismatch(self, outcome: Outcome, plan: Plan) -> None:
         self.counters.mismatches += 1

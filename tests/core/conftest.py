@@ -69,7 +69,7 @@ class Cycle:
         self.rounds = rounds
         self.observe = observe
 
-    def __call__(self, batch_size=1, accepted=None, **fields):
+    def __call__(self, batch_size=1, accepted=None, period=None, **fields):
         rounds = self.rounds
         observation = self.observe(
             batch_size, depth=rounds.depth, depth_age=rounds.depth_age, round=rounds.round, **fields
@@ -85,6 +85,7 @@ class Cycle:
                 batch_size=batch_size,
                 accepted=accepted,
                 tokens=batch_size + sum(accepted),
+                period=period,
             )
         )
         return plan

@@ -1,6 +1,7 @@
 """A policy that follows a script, and a clock that only moves when told to."""
 
 import math
+from dataclasses import replace
 
 from sglang_dynspec import Outcome, Plan, Policy
 
@@ -48,8 +49,12 @@ class Asking:
 
     def __call__(self):
         plan = self.guard.decide(self.observation, self.depth, self.age)
-        self.age = self.age + 1 if plan.depth == self.depth else 1
-        self.depth = plan.depth
+        if self.observation is not None:
+            self.observation = replace(self.observation, round=self.observation.round + 1)
+        if plan.depth == self.depth or plan.probe:
+            self.age += 1
+        else:
+            self.depth, self.age = plan.depth, 1
         return plan
 
 
