@@ -4,6 +4,7 @@ The base class of policies.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from sglang_dynspec.observation import Observation, Outcome, Plan
@@ -21,11 +22,15 @@ class Limits:
             yet (SGLang may derive it from the memory left after loading the model).
 
         seed: Seed for a policy that draws random numbers.
+
+        calibration: File in which ``dynspec calibrate`` wrote what rounds cost on this server, or
+            None. It can be read; what it says is for the policy to check.
     """
 
     depths: tuple[int, ...]
     max_running_requests: int | None = None
     seed: int = 0
+    calibration: Path | None = None
 
     @property
     def largest(self) -> int:

@@ -96,6 +96,11 @@ class TestByName:
         with pytest.raises(ConfigError, match="never switch off"):
             load("threshold", Limits(depths=(0, 1), max_running_requests=8), batch_size=9)
 
+    def test_it_is_told_of_the_calibration(self, tmp_path):
+        config = Config(policy="never", calibration=tmp_path / "costs.json")
+        policy = plugins.load_policy(config, Limits(depths=(0, 1, 3)))
+        assert policy.limits.calibration == tmp_path / "costs.json"
+
     def test_one_registered_by_a_plugin(self, fresh_manager):
         class Theirs(Policy):
             """Theirs."""
