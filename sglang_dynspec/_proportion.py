@@ -1,0 +1,134 @@
+"""
+A proportion that is followed through drift and sudden change.
+"""
+
+from math import log
+
+#: Trials the estimate remembers: enough for a standard error of 0.012 or better.
+_TRIALS = 1500.0
+
+#: Rounds the estimate remembers at least, however many trials each brings.
+_ROUNDS = 48.0
+
+#: Evidence, in nats, that calls a change sudden. Chance brings it once in about e**h trials.
+_EVIDENCE = 9.0
+
+#: Trials that a proportion keeps of its past when it has changed suddenly.
+_KEPT = 2.0
+
+#: Trials before there is an estimate that could change.
+_ENOUGH = 20.0
+
+#: Rounds between two looks at what a change would look like.
+_REFRESH = 16
+
+_EDGE = 0.02
+
+
+class Proportion:
+    """
+    Discounted counts of right ones among trials.
+
+    Old trials fade: the memory is 1500 trials long or 48 rounds, whichever is longer. So one
+    request at a time is remembered for as long as an estimate needs, and a batch of 256 no longer.
+
+    A sudden change is found by Page's cumulative sum test on both sides ("Continuous Inspection
+    Schemes", Biometrika, 1954): the log likelihood ratio between the present estimate p and one
+    half way to 0 or to 1, summed and floored at zero. Where the sum reaches its bound, the trials since
+    it last was zero are those since the change, and become the estimate.
+
+    Attributes:
+        right: Right ones, discounted.
+
+        trials: Trials, discounted.
+    """
+
+    __slots__ = ("_age", "_fall", "_rise", "right", "trials")
+
+    def __init__(self, right: float = 0.0, trials: float = 0.0) -> None:
+        self.right = right
+        self.trials = trials
+        self._fall = _Alarm()
+        self._rise = _Alarm()
+        self._age = 0
+
+    def copy(self, trials: float) -> "Proportion":
+        """
+        Make a proportion like this one, worth at most so many trials.
+        """
+        made = Proportion(self.right, self.trials)
+        made.forget(trials)
+        return made
+
+    def forget(self, trials: float) -> None:
+        """
+        Keep the proportion, but let it be worth at most so many trials.
+        """
+        if self.trials > trials:
+            self.right *= trials / self.trials
+            self.trials = trials
+
+    def count(self, right: float, trials: float) -> bool:
+        """
+        Count the trials of one round.
+
+        Args:
+            right: Right ones, 0 to `trials`.
+
+            trials: Trials, above 0.
+
+        Returns:
+            Whether the proportion was found to have changed suddenly.
+        """
+        keep = 1.0 - trials / max(_TRIALS, trials * _ROUNDS)
+        self.right = self.right * keep + right
+        self.trials = self.trials * keep + trials
+        if self._age % _REFRESH == 0:
+            self._expect()
+        self._age += 1
+        for alarm in (self._fall, self._rise):
+            if alarm.sound(right, trials):
+                kept = _KEPT / self.trials
+                self.right = self.right * kept + alarm.right
+                self.trials = _KEPT + alarm.trials
+                self._fall.reset()
+                self._rise.reset()
+                self._expect()
+                return True
+        return False
+
+    def _expect(self) -> None:
+        if self.trials < _ENOUGH:
+            return
+        mean = min(max(self.right / self.trials, _EDGE), 1.0 - _EDGE)
+        self._fall.expect(mean, mean / 2)
+        self._rise.expect(mean, (1 + mean) / 2)
+
+
+class _Alarm:
+    """
+    One side of the test.
+    """
+
+    __slots__ = ("_sum", "_when_right", "_when_wrong", "right", "trials")
+
+    def __init__(self) -> None:
+        self._when_right = 0.0
+        self._when_wrong = 0.0
+        self.reset()
+
+    def expect(self, mean: float, changed: float) -> None:
+        self._when_right = log(changed / mean)
+        self._when_wrong = log((1.0 - changed) / (1.0 - mean))
+
+    def reset(self) -> None:
+        self._sum = self.right = self.trials = 0.0
+
+    def sound(self, right: float, trials: float) -> bool:
+        self._sum += right * self._when_right + (trials - right) * self._when_wrong
+        if self._sum <= 0.0:
+            self._sum = self.right = self.trials = 0.0
+            return False
+        self.right += right
+        self.trials += trials
+        return self._sum >= _EVIDENCE

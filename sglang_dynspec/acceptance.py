@@ -1,0 +1,255 @@
+"""
+How likely drafts are accepted: an estimate per position, by length of context.
+
+a_j is the probability that draft j is right given that drafts 1 to j - 1 were. A round of depth k
+delivers E(k) = 1 + sum over j <= k of the product of a_1 to a_j tokens a request (Leviathan et al.,
+"Fast Inference from Transformers via Speculative Decoding", 2023, with a probability per position).
+
+A request with n accepted drafts of k is a success at positions 1 to n and, only if n < k, a failure
+at n + 1. It says nothing about positions past that, so positions do not bias one another whatever
+mixture of depths runs.
+"""
+
+from collections import Counter
+from math import sqrt
+from typing import NamedTuple
+
+from sglang_dynspec._proportion import Proportion
+from sglang_dynspec.observation import Outcome
+
+#: Mean and strength, in trials, of what is assumed of position 1 before any trial.
+_FIRST = (0.6, 2.0)
+
+#: Strength of what is assumed of a deeper position: that it is like the one before it.
+_DEEPER = 4.0
+
+#: Trials a length bucket needs to weigh as much as the estimate over all lengths.
+_POOLED = 64.0
+
+#: Rounds after which a trial of a position that gets no more of them weighs half.
+_STALE = 600.0
+
+#: Trials of a position that still count once a shallower one has changed.
+_DOUBTED = 4.0
+
+#: Requests of a batch are alike in time, which makes them worth fewer trials than they are.
+_OVERDISPERSION = 1.5
+
+#: Length buckets: below 1024 tokens, then four times as long each, then the rest.
+_BUCKETS = 5
+_SHORTEST = 10
+
+#: By bit length of a context's length.
+_BUCKET_OF_BITS = [min(max(bits - _SHORTEST + 1, 0) // 2, _BUCKETS - 1) for bits in range(72)]
+
+
+class Expected(NamedTuple):
+    """
+    Tokens a request is expected to advance in one round, by depth from 0.
+
+    Attributes:
+        tokens: E(k), at index k.
+
+        rates: a_j, at index j - 1, over all lengths.
+
+        errors: Standard error of a_j, at index j - 1.
+    """
+
+    tokens: list[float]
+    rates: list[float]
+    errors: list[float]
+
+    def error(self, depth: int, other: int) -> float:
+        """
+        Get the standard error of ln(E(depth) / E(other)), positions being independent.
+        """
+        variance = 0.0
+        for position, error in enumerate(self.errors, start=1):
+            if position > max(depth, other):
+                break
+            slope = self._slope(depth, position) - self._slope(other, position)
+            variance += (slope * error) ** 2
+        return sqrt(variance)
+
+    def _slope(self, depth: int, position: int) -> float:
+        """Give the derivative of ln E(depth) by a_position."""
+        if position > depth:
+            return 0.0
+        # Past `position`, each survival is a_position times something. Below it nothing depends.
+        passed = self.tokens[depth] - self.tokens[position - 1]
+        return passed / max(self.rates[position - 1], 1e-3) / self.tokens[depth]
+
+
+class AcceptanceModel:
+    """
+    Estimates acceptance from outcomes, following drift and sudden change.
+
+    Args:
+        largest: The largest depth.
+
+    Attributes:
+        rounds: Outcomes counted.
+
+        changes: Sudden changes noticed, of any position.
+    """
+
+    __slots__ = ("_by_length", "_lengths", "_only", "_pool", "_seen", "changes", "rounds")
+
+    def __init__(self, largest: int) -> None:
+        self._pool = [Proportion() for _ in range(largest)]
+        self._by_length: list[list[Proportion]] = []
+        # Requests by length bucket in the last outcome that gave lengths.
+        self._lengths = [0] * _BUCKETS
+        # While every request ever seen was in one bucket, the pool is that bucket.
+        self._only: int | None = None
+        self._seen = [0] * largest
+        self.rounds = 0
+        self.changes = 0
+
+    def observe(self, outcome: Outcome) -> bool:
+        """
+        Count a round.
+
+        Args:
+            outcome: What it did. One that cannot be (more accepted than drafted) is ignored.
+
+        Returns:
+            Whether acceptance was found to have changed suddenly.
+        """
+        self.rounds += 1
+        changes = self.changes
+        lengths = outcome.seq_lens
+        if lengths:
+            self._note_lengths(lengths)
+        if outcome.depth == 0:
+            self._count_guesses(outcome.guesses, outcome.right_guesses)
+        elif outcome.accepted and outcome.depth <= len(self._pool):
+            self._count(outcome)
+        return self.changes != changes
+
+    def expected(self) -> Expected:
+        """
+        Estimate what rounds deliver to the mixture of lengths seen last.
+
+        Returns:
+            Expected tokens for depths 0 to the largest.
+        """
+        rates, errors = [], []
+        mean, strength = _FIRST
+        for position, proportion in enumerate(self._pool):
+            stale = 0.5 ** ((self.rounds - self._seen[position]) / _STALE)
+            trials = proportion.trials * stale
+            total = trials + strength
+            mean = (proportion.right * stale + strength * mean) / total
+            strength = _DEEPER
+            rates.append(mean)
+            errors.append(sqrt(_OVERDISPERSION * mean * (1.0 - mean) / (total + 1.0)))
+        if not self._by_length:
+            return Expected(_expected_tokens(rates), rates, errors)
+        return Expected(self._mixed(rates), rates, errors)
+
+    def _mixed(self, pooled: list[float]) -> list[float]:
+        """Weigh the buckets' expected tokens, each drawn to the pooled estimate."""
+        requests = sum(self._lengths)
+        if not requests:
+            return _expected_tokens(pooled)
+        tokens = [0.0] * (len(pooled) + 1)
+        for count, proportions in zip(self._lengths, self._by_length, strict=True):
+            if count:
+                share = count / requests
+                own = _expected_tokens(
+                    [
+                        (proportion.right + _POOLED * rate) / (proportion.trials + _POOLED)
+                        for proportion, rate in zip(proportions, pooled, strict=True)
+                    ]
+                )
+                for depth, value in enumerate(own):
+                    tokens[depth] += share * value
+        return tokens
+
+    def _note_lengths(self, lengths: tuple[int, ...]) -> None:
+        bucket = _bucket(min(lengths))
+        counts = [0] * _BUCKETS
+        if bucket == _bucket(max(lengths)):
+            counts[bucket] = len(lengths)
+        else:
+            for bits, count in Counter(map(int.bit_length, lengths)).items():
+                counts[_BUCKET_OF_BITS[bits]] += count
+        self._lengths = counts
+        if not self._by_length:
+            if self._only is None:
+                self._only = bucket
+            if counts[self._only] != len(lengths):
+                self._split()
+
+    def _split(self) -> None:
+        """Begin to tell lengths apart: each bucket starts from what is known of all."""
+        self._by_length = [
+            [proportion.copy(_POOLED) for proportion in self._pool] for _ in range(_BUCKETS)
+        ]
+
+    def _count(self, outcome: Outcome) -> None:
+        depth, accepted = outcome.depth, outcome.accepted
+        counts = [accepted.count(value) for value in range(depth + 1)]
+        if sum(counts) != len(accepted):
+            return
+        self._count_positions(self._pool, counts, pooled=True)
+        if not self._by_length or len(outcome.seq_lens) != len(accepted):
+            return
+        by_bucket: dict[int, list[int]] = {}
+        pairs = Counter(zip(accepted, map(int.bit_length, outcome.seq_lens), strict=True))
+        for (value, bits), count in pairs.items():
+            bucket = _BUCKET_OF_BITS[bits]
+            by_bucket.setdefault(bucket, [0] * (depth + 1))[value] += count
+        for bucket, own in by_bucket.items():
+            self._count_positions(self._by_length[bucket], own, pooled=False)
+
+    def _count_positions(
+        self, proportions: list[Proportion], counts: list[int], *, pooled: bool
+    ) -> None:
+        trials = sum(counts)
+        for position, failed in enumerate(counts[:-1]):
+            if not trials:
+                break
+            right = trials - failed
+            if proportions[position].count(right, trials):
+                self._doubt(proportions, position + 1, len(counts) - 1)
+                self.changes += 1
+            if pooled:
+                self._seen[position] = self.rounds
+            trials = right
+
+    def _count_guesses(self, guesses: int, right: int) -> None:
+        if not 0 <= right <= guesses or not guesses:
+            return
+        self._seen[0] = self.rounds
+        if self._pool[0].count(right, guesses):
+            self._doubt(self._pool, 1, 1)
+            self.changes += 1
+        requests = sum(self._lengths)
+        if not self._by_length or not requests:
+            return
+        for count, proportions in zip(self._lengths, self._by_length, strict=True):
+            if count:
+                share = count / requests
+                if proportions[0].count(right * share, guesses * share):
+                    self._doubt(proportions, 1, 1)
+
+    def _doubt(self, proportions: list[Proportion], first: int, observed: int) -> None:
+        # What is known of deeper positions that this round did not try is from before the change.
+        for proportion in proportions[max(first, observed) :]:
+            proportion.forget(_DOUBTED)
+
+
+def _bucket(length: int) -> int:
+    return _BUCKET_OF_BITS[min(length.bit_length(), len(_BUCKET_OF_BITS) - 1)]
+
+
+def _expected_tokens(rates: list[float]) -> list[float]:
+    survival = tokens = 1.0
+    expected = [tokens]
+    for rate in rates:
+        survival *= rate
+        tokens += survival
+        expected.append(tokens)
+    return expected
