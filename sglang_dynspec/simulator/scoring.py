@@ -1,0 +1,283 @@
+"""
+What a run was worth: its share of the oracle, its switches, its probes, its speed of reaction.
+
+**The oracle** takes, in every round, the depth of the largest true rate: tokens it delivers on
+average, over the seconds it takes without noise, a plain round with its share of upkeep. Switching
+costs it nothing. **The share** of a run is
+
+    sum of the mean tokens of its rounds / sum of (the oracle's rate x seconds of its rounds)
+
+that is, what it delivered over what the oracle would have delivered in the same time under the
+same conditions. Rounds differ in length, so a share of rounds would not do; comparing totals of two
+runs of equally many rounds would reward who spends more of the time where rates are high. Seconds
+are those without noise and tokens are means, so that a share is free of luck, and 1.0 is the most
+there is (the pseudo-regret of the bandit literature, as a share). What a run delivered by its
+noisy clock is given beside it.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sglang_dynspec.simulator.run import ScenarioRun
+from sglang_dynspec.simulator.scenario import Transition
+
+#: Rounds of a window.
+WINDOW = 200
+
+#: Probes last so many rounds at most; a longer excursion counts as two switches.
+LONGEST_PROBE = 2
+
+#: How far ahead one side has to be for a change to be due.
+_MARGIN = 1.05
+
+#: A change has been made when of this many rounds from there on nine in ten are as they should be.
+_SETTLED = 32
+_SETTLED_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaction:
+    """
+    How a run met a transition.
+
+    Attributes:
+        turns: ``off`` or ``on``.
+
+        at: Round at which the change begins.
+
+        due: Round at which it is due; None if it never is.
+
+        took: Rounds from there until the run had followed; None if it never did.
+
+        within: Rounds it may take.
+    """
+
+    turns: str
+    at: int
+    due: int | None
+    took: int | None
+    within: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """
+    The figures of a run. All but `reactions` leave the warm-up out.
+
+    Attributes:
+        share: Share of the oracle, as above.
+
+        worst_window: Smallest share of any 200 rounds on end.
+
+        tokens_per_second: What the run delivered, by its own noisy clock.
+
+        oracle_tokens_per_second: What the oracle would have, on average, in the same rounds' time.
+
+        switches: Rounds planned at another depth than the one in force, probes aside.
+
+        switches_per_1000: The same for each 1000 rounds.
+
+        probe_rounds: Rounds that were probes.
+
+        probe_loss: Tokens lost in probes, as a share of all: in each probe that was worse than the
+            depth in force, what that depth would have delivered in the same time, less what the
+            probe did on average. Probes that gained count as nothing, not as a credit.
+
+        depth_shares: Share of rounds at each candidate depth.
+
+        oracle_shares: Share of rounds in which each candidate depth was the oracle's.
+
+        reactions: One for each transition of the scenario.
+    """
+
+    share: float
+    worst_window: float
+    tokens_per_second: float
+    oracle_tokens_per_second: float
+    switches: int
+    switches_per_1000: float
+    probe_rounds: int
+    probe_loss: float
+    depth_shares: dict[int, float]
+    oracle_shares: dict[int, float]
+    reactions: tuple[Reaction, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        Give the figures as plain JSON types.
+        """
+        return asdict(self) | {
+            "depth_shares": {str(depth): share for depth, share in self.depth_shares.items()},
+            "oracle_shares": {str(depth): share for depth, share in self.oracle_shares.items()},
+            "reactions": [asdict(reaction) for reaction in self.reactions],
+        }
+
+
+def true_rates(run: ScenarioRun) -> NDArray[np.float64]:
+    """
+    Give the true rate of every candidate depth in every round of a run.
+
+    Args:
+        run: The run.
+
+    Returns:
+        Shape (depths, rounds), in tokens per second.
+    """
+    return run.batch_sizes * mean_lengths(run) / _true_seconds(run)
+
+
+def mean_lengths(run: ScenarioRun) -> NDArray[np.float64]:
+    """
+    Give the mean tokens of a request at every candidate depth in every round of a run.
+
+    A round of depth k advances a request by E(k) = 1 + sum over j <= k of the probability that its
+    first j drafts are all right.
+
+    Args:
+        run: The run.
+
+    Returns:
+        Shape (depths, rounds).
+    """
+    scenario = run.scenario
+    depths, rounds = scenario.depths, len(run.batch_sizes)
+    survival = scenario.drafts.survival(depths[-1])
+    shares = run.kind_counts / run.kind_counts.sum(axis=1, keepdims=True)
+    levels = scenario.levels(rounds)[:, None] ** np.arange(1, depths[-1] + 1)
+    lengths = 1.0 + np.cumsum(levels * (shares @ survival), axis=1)
+    lengths = np.concatenate([np.ones((rounds, 1)), lengths], axis=1)
+    picked: NDArray[np.float64] = lengths[:, list(depths)].T
+    return picked
+
+
+def score(run: ScenarioRun) -> Score:
+    """
+    Work out the figures of a run.
+
+    Args:
+        run: The run, of at least as many rounds as its scenario's warm-up and one more.
+
+    Returns:
+        Its figures.
+    """
+    scenario = run.scenario
+    depths = scenario.depths
+    rates = true_rates(run)
+    column = np.array([depths.index(plan.depth) for plan in run.plans])
+    best = rates.max(axis=0)
+    every = np.arange(len(column))
+    tokens = run.batch_sizes * mean_lengths(run)[column, every]
+    possible = best * run.seconds
+    probes = _short_probes(run.probes)
+    in_force = _in_force(column, probes)
+    lost = np.maximum(0.0, rates[in_force, every] * run.seconds - tokens) * probes
+    counted = slice(scenario.warm_up, None)
+    changed = np.diff(in_force, prepend=in_force[0]) != 0
+    switches = int(changed[counted].sum())
+    horizon = len(column) - scenario.warm_up
+    ran, ideal = column[counted], rates.argmax(axis=0)[counted]
+    return Score(
+        share=float(tokens[counted].sum() / possible[counted].sum()),
+        worst_window=_worst_window(tokens[counted], possible[counted]),
+        tokens_per_second=float(run.tokens[counted].sum() / run.periods[counted].sum()),
+        oracle_tokens_per_second=float(possible[counted].sum() / run.seconds[counted].sum()),
+        switches=switches,
+        switches_per_1000=1000 * switches / horizon,
+        probe_rounds=int(probes[counted].sum()),
+        probe_loss=float(lost[counted].sum() / tokens[counted].sum()),
+        depth_shares={depth: float((ran == at).mean()) for at, depth in enumerate(depths)},
+        oracle_shares={depth: float((ideal == at).mean()) for at, depth in enumerate(depths)},
+        reactions=tuple(
+            _reaction(transition, _end(scenario.transitions, at, len(column)), rates, in_force)
+            for at, transition in enumerate(scenario.transitions)
+        ),
+    )
+
+
+def _true_seconds(run: ScenarioRun) -> NDArray[np.float64]:
+    server = run.scenario.server
+    seconds = [
+        [
+            server.mean_seconds(depth, padded, total)
+            for padded, total in zip(
+                run.padded_batch_sizes.tolist(), run.seq_len_sums.tolist(), strict=True
+            )
+        ]
+        for depth in run.scenario.depths
+    ]
+    return np.array(seconds)
+
+
+def _short_probes(probes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """
+    Leave out excursions that are too long to be probes.
+    """
+    edges = np.flatnonzero(np.diff(probes.astype(np.int8), prepend=0, append=0))
+    short = probes.copy()
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        if end - start > LONGEST_PROBE:
+            short[start:end] = False
+    return short
+
+
+def _in_force(column: NDArray[np.int64], probes: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """
+    Give the column of the depth in force in each round: that of the last round that was no probe.
+    """
+    last = np.maximum.accumulate(np.where(probes, -1, np.arange(len(column))))
+    # Plain is in force before the first round.
+    filled: NDArray[np.int64] = np.where(last < 0, 0, column[np.maximum(last, 0)])
+    return filled
+
+
+def _worst_window(tokens: NDArray[np.float64], possible: NDArray[np.float64]) -> float:
+    if len(tokens) <= WINDOW:
+        return float(tokens.sum() / possible.sum())
+    sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in (tokens, possible)]
+    delivered, could = (each[WINDOW:] - each[:-WINDOW] for each in sums)
+    return float((delivered / could).min())
+
+
+def _end(transitions: tuple[Transition, ...], index: int, rounds: int) -> int:
+    return transitions[index + 1].at if index + 1 < len(transitions) else rounds
+
+
+def _reaction(
+    transition: Transition,
+    end: int,
+    rates: NDArray[np.float64],
+    in_force: NDArray[np.int64],
+) -> Reaction:
+    """
+    See how a run met one transition, up to the next one or the end.
+    """
+    turns_off = transition.turns == "off"
+    stretch = slice(transition.at, end)
+    plain, speculative = rates[0, stretch], rates[1:, stretch].max(axis=0)
+    ahead = plain >= _MARGIN * speculative if turns_off else speculative >= _MARGIN * plain
+    due = _first_for_good(ahead)
+    took = None
+    if due is not None:
+        followed = (in_force[stretch][due:] == 0) == turns_off
+        took = _first_settled(followed)
+        due += transition.at
+    return Reaction(
+        turns=transition.turns, at=transition.at, due=due, took=took, within=transition.within
+    )
+
+
+def _first_for_good(ahead: NDArray[np.bool_]) -> int | None:
+    if not len(ahead) or not ahead[-1]:
+        return None
+    behind = np.flatnonzero(~ahead)
+    return int(behind[-1]) + 1 if len(behind) else 0
+
+
+def _first_settled(followed: NDArray[np.bool_]) -> int | None:
+    for start in np.flatnonzero(followed):
+        if followed[start : start + _SETTLED].mean() >= _SETTLED_SHARE:
+            return int(start)
+    return None
