@@ -53,11 +53,15 @@ class Expected(NamedTuple):
         rates: a_j, at index j - 1, over all lengths.
 
         errors: Standard error of a_j, at index j - 1.
+
+        hopeful: E(k) if each a_j were one standard error better than the trials so far say, stale
+            or not: what there is to hope for where little was tried.
     """
 
     tokens: list[float]
     rates: list[float]
     errors: list[float]
+    hopeful: list[float]
 
     def error(self, depth: int, other: int) -> float:
         """
@@ -134,19 +138,21 @@ class AcceptanceModel:
         Returns:
             Expected tokens for depths 0 to the largest.
         """
-        rates, errors = [], []
+        rates, errors, hopes = [], [], []
         mean, strength = _FIRST
         for position, proportion in enumerate(self._pool):
             stale = 0.5 ** ((self.rounds - self._seen[position]) / _STALE)
             trials = proportion.trials * stale
             total = trials + strength
             mean = (proportion.right * stale + strength * mean) / total
-            strength = _DEEPER
             rates.append(mean)
+            tried = proportion.trials + strength + 1.0
+            hopes.append(min(mean + sqrt(mean * (1.0 - mean) / tried), 1.0))
+            strength = _DEEPER
             errors.append(sqrt(_OVERDISPERSION * mean * (1.0 - mean) / (total + 1.0)))
-        if not self._by_length:
-            return Expected(_expected_tokens(rates), rates, errors)
-        return Expected(self._mixed(rates), rates, errors)
+        if self._by_length:
+            return Expected(self._mixed(rates), rates, errors, self._mixed(hopes))
+        return Expected(_expected_tokens(rates), rates, errors, _expected_tokens(hopes))
 
     def _mixed(self, pooled: list[float]) -> list[float]:
         """Weigh the buckets' expected tokens, each drawn to the pooled estimate."""

@@ -77,8 +77,9 @@ class Calibration(BaseModel):
     Costs of rounds measured on one server.
 
     The file is JSON, an object of ``format``, ``version`` (1), ``identity`` (`Identity`),
-    ``created`` (ISO 8601, may be empty), ``cells`` (a list of `CostCell`) and ``upkeep``. Plain cells hold rounds without
-    an upkeep pass where ``upkeep`` gives the cost of one, else the mean over all plain rounds.
+    ``created`` (ISO 8601, may be empty), ``cells`` (a list of `CostCell`) and ``upkeep``.
+    Plain cells hold rounds without an upkeep pass where ``upkeep`` gives the cost of one, else the
+    mean over all plain rounds.
 
     Attributes:
         format: Always ``sglang-dynspec calibration``.

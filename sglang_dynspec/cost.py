@@ -272,7 +272,8 @@ class CostModel:
         """Give a cell's seconds at its own batch size, for requests of a mean length."""
         tokens = length * cell.batch_size
         seconds = self._step_time.seconds(depth, cell.batch_size, tokens)
-        return seconds * exp(self._ratio(depth, cell))
+        seconds *= exp(self._ratio(depth, cell))
+        return seconds
 
     def _fit(self) -> None:
         self._step_time.fit(self._rows)
