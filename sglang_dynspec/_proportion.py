@@ -11,10 +11,7 @@ _TRIALS = 1500.0
 _ROUNDS = 48.0
 
 #: Evidence, in nats, that calls a change sudden. Chance brings it once in about e**h trials.
-_EVIDENCE = 9.0
-
-#: Trials that a proportion keeps of its past when it has changed suddenly.
-_KEPT = 2.0
+_EVIDENCE = 7.0
 
 #: Trials before there is an estimate that could change.
 _ENOUGH = 20.0
@@ -83,14 +80,13 @@ class Proportion:
         keep = 1.0 - trials / max(_TRIALS, trials * _ROUNDS)
         self.right = self.right * keep + right
         self.trials = self.trials * keep + trials
-        if self._age % _REFRESH == 0:
+        if self._age % _REFRESH == 0 and self.trials >= _ENOUGH:
             self._expect()
         self._age += 1
         for alarm in (self._fall, self._rise):
             if alarm.sound(right, trials):
-                kept = _KEPT / self.trials
-                self.right = self.right * kept + alarm.right
-                self.trials = _KEPT + alarm.trials
+                self.right = alarm.right
+                self.trials = alarm.trials
                 self._fall.reset()
                 self._rise.reset()
                 self._expect()
@@ -98,11 +94,9 @@ class Proportion:
         return False
 
     def _expect(self) -> None:
-        if self.trials < _ENOUGH:
-            return
         mean = min(max(self.right / self.trials, _EDGE), 1.0 - _EDGE)
-        self._fall.expect(mean, mean / 2)
-        self._rise.expect(mean, (1 + mean) / 2)
+        self._fall.expect(mean, mean / 3)
+        self._rise.expect(mean, (2 + mean) / 3)
 
 
 class _Alarm:

@@ -9,7 +9,7 @@ from sglang_dynspec._cells import Row
 
 #: Target tokens in a round from which each further one costs more, and up to which the first ones
 #: cost more than later ones (more experts are touched, more kernels fill up).
-_KNEES = (64.0, 256.0)
+_KNEES = (32.0, 64.0, 128.0, 256.0)
 _FILLS = (16.0,)
 
 #: What a draft step is assumed to cost before one was measured, as a share of a plain round.
@@ -23,7 +23,7 @@ _FULL = 8.0
 
 _SWEEPS = 12
 
-_FEATURES = 8 + len(_KNEES) + len(_FILLS) - 1
+_FEATURES = 5 + len(_KNEES) + len(_FILLS)
 
 
 def features(depth: int, batch_size: float, tokens: float) -> list[float]:
@@ -32,9 +32,8 @@ def features(depth: int, batch_size: float, tokens: float) -> list[float]:
 
     Returns:
         Its kernel launches and weights (1), whether there is a draft pass, draft steps, target
-        tokens (depth + 1) x batch size with a knee or a fill each, tokens through the draft, cached
-        tokens read by the target and by the draft. Batch sizes and lengths in hundreds and hundred
-        thousands.
+        tokens (depth + 1) x batch size, the same beyond each knee and up to each fill, and cached
+        tokens. Target tokens are in hundreds, cached ones in hundred thousands.
     """
     target = (depth + 1) * batch_size
     return [
@@ -44,9 +43,7 @@ def features(depth: int, batch_size: float, tokens: float) -> list[float]:
         target / 100.0,
         *[max(target - knee, 0.0) / 100.0 for knee in _KNEES],
         *[min(target, fill) / 100.0 for fill in _FILLS],
-        depth * batch_size / 100.0,
         tokens / 1e5,
-        depth * tokens / 1e5,
     ]
 
 

@@ -18,7 +18,7 @@ from sglang_dynspec._proportion import Proportion
 from sglang_dynspec.observation import Outcome
 
 #: Mean and strength, in trials, of what is assumed of position 1 before any trial.
-_FIRST = (0.6, 2.0)
+_FIRST = (0.6, 1.0)
 
 #: Strength of what is assumed of a deeper position: that it is like the one before it.
 _DEEPER = 4.0
@@ -147,7 +147,7 @@ class AcceptanceModel:
             mean = (proportion.right * stale + strength * mean) / total
             rates.append(mean)
             tried = proportion.trials + strength + 1.0
-            hopes.append(min(mean + sqrt(mean * (1.0 - mean) / tried), 1.0))
+            hopes.append(min(mean + 0.5 * sqrt(mean * (1.0 - mean) / tried), 1.0))
             strength = _DEEPER
             errors.append(sqrt(_OVERDISPERSION * mean * (1.0 - mean) / (total + 1.0)))
         if self._by_length:

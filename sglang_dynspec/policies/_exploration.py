@@ -4,14 +4,14 @@ When to look at a depth that is not in force: what may be spent on it, and what 
 
 #: Rounds' worth of tokens that may be lost before any were earned, and that are saved up at most.
 _ALLOWANCE = 6.0
-_SAVINGS = 16.0
+_SAVINGS = 8.0
 
 #: Rounds between two probes of a depth: first, and doubled each time up to the last.
 _FIRST_INTERVAL = 8
 _LAST_INTERVAL = 200
 
 #: The same for a depth that cannot win by what is known.
-_HOPELESS_INTERVAL = 1000
+_HOPELESS_INTERVAL = 2000
 
 #: Rounds between the end of a probe and the next one: its outcomes have to be in.
 _SPACING = 4

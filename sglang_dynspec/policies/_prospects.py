@@ -11,6 +11,9 @@ from sglang_dynspec.cost import Cost, CostModel
 #: Rounds for which the predicted costs of a batch size are kept.
 _KEPT = 8
 
+#: Largest relative error of a cost to act upon: that of a batch size four times those measured.
+_KNOWN = 0.13
+
 #: Batch sizes whose costs are kept at a time.
 _CACHED = 64
 
@@ -123,7 +126,11 @@ class Forecast:
             )
             for index, depth in enumerate(depths)
         ]
-        best = max(range(len(depths)), key=scores.__getitem__)
+        # A depth whose cost is little more than a guess has to be probed first.
+        known = [index for index, cost in enumerate(costs) if index == 0 or cost.error <= _KNOWN]
+        best = max(known, key=scores.__getitem__)
+        if force and costs[force].error > _KNOWN:
+            best = 0
         return Prospects(rates, scores, tokens, costs, errors, best)
 
     def _costs_at(self, padded: int, length_sum: int, now: int) -> list[Cost] | None:

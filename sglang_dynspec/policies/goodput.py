@@ -125,8 +125,10 @@ class Goodput(Policy):
         self._budget.earn(prospects.tokens[force])
         best = prospects.best
         gain = prospects.scores[best] / prospects.scores[force] - 1.0
+        if best != force and prospects.costs[force].error > 0.13:
+            return self._say(best, "unmeasured", None, "")
         if best != force:
-            self._pressure += gain - self.min_gain / 2
+            self._pressure += gain - max(self.min_gain / 2, 0.25 * prospects.errors[best])
             if self._pressure < 0.0:
                 self._pressure = 0.0
             patience = _PATIENCE * (1.0 + self._restless * self._restless)
