@@ -14,6 +14,7 @@ from typing import Any
 
 import pluggy
 
+from sglang_dynspec._decision import describe_decision
 from sglang_dynspec._log import describe, structured
 from sglang_dynspec._observers import Observers
 from sglang_dynspec.config import Config
@@ -76,6 +77,7 @@ class Rounds:
         "_exact_sampling",
         "_forced_plans",
         "_guard",
+        "_last_plan",
         "_log",
         "_observers",
         "_pending",
@@ -116,6 +118,7 @@ class Rounds:
         self._forced_plans = {depth: Plan(depth=depth, reason=FORCED) for depth in depths}
         self._pending: dict[int, tuple[Observation, Plan]] = {}
         self._probing = False
+        self._last_plan: Plan | None = None
 
     def plan(self, observation: Observation) -> Plan:
         """
@@ -136,6 +139,7 @@ class Rounds:
             self.counters.exact_sampling_rounds += 1
         else:
             plan = self._guard.decide(observation, self.depth, self.depth_age)
+        self._last_plan = plan
         self._remember(observation, plan)
         if tell := self._observers.before_round:
             self._observers.tell("dynspec_before_round", tell, observation=observation, plan=plan)
@@ -157,7 +161,8 @@ class Rounds:
         self.counters.count(outcome)
         if outcome.depth != plan.depth:
             self._mismatch(outcome, plan)
-        self._guard.learn(outcome)
+        depth = observation.depth
+        self._guard.learn(outcome, depth if plan.probe and plan.depth != depth else None)
         if self._trace is not None:
             self._record(self._trace, observation, plan, outcome)
         if tell := self._observers.after_round:
@@ -192,15 +197,18 @@ class Rounds:
         Give the state and the counters as plain JSON types.
 
         Returns:
-            The policy's class, the depth in force, its age, the forced depth, whether the error
-            budget is exhausted, and `Counters.summary`.
+            The policy's class, the depth in force, its age, the forced depth, the last decision
+            (`describe_decision`), `Guard.summary` and `Counters.summary`.
         """
         return {
             "policy": type(self._policy).__name__,
             "depth": self.depth,
             "depth_age": self.depth_age,
             "forced": self.forced,
-            "error_budget_exhausted": self._guard.exhausted,
+            "decision": describe_decision(
+                self._last_plan, self._guard.asked, tuple(self._forced_plans)
+            ),
+            **self._guard.summary(self.round),
             **self.counters.summary(),
         }
 

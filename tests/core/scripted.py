@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from sglang_dynspec import Outcome, Plan, Policy
+from sglang_dynspec import Observation, Outcome, Plan, Policy
 
 DEPTHS = (0, 1, 3)
 
@@ -40,6 +40,25 @@ class Clock:
 OUTCOME = Outcome(round=0, depth=0, planned=0, batch_size=1, accepted=(), tokens=1)
 
 
+def observation(batch_size=1, **fields):
+    """Build an observation that says little but the batch size."""
+    return Observation(
+        **{
+            "batch_size": batch_size,
+            "padded_batch_size": batch_size,
+            "running": batch_size,
+            "waiting": 0,
+            "seq_len_sum": 100 * batch_size,
+            "seq_len_max": 100,
+            "kv_free": 0.5,
+            "depths": DEPTHS,
+            "depth": 0,
+            "depth_age": 0,
+            **fields,
+        }
+    )
+
+
 class Asking:
     def __init__(self, guard, counters, observation):
         self.guard = guard
@@ -49,8 +68,7 @@ class Asking:
 
     def __call__(self):
         plan = self.guard.decide(self.observation, self.depth, self.age)
-        if self.observation is not None:
-            self.observation = replace(self.observation, round=self.observation.round + 1)
+        self.observation = replace(self.observation, round=self.observation.round + 1)
         if plan.depth == self.depth or plan.probe:
             self.age += 1
         else:
