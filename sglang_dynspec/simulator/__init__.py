@@ -6,10 +6,11 @@ Everything is drawn from a seed; the same scenario, policy and seed give the sam
 
 from sglang_dynspec.simulator.drafts import DraftQuality, Kind, geometric
 from sglang_dynspec.simulator.load import Rollouts
+from sglang_dynspec.simulator.reactions import Reaction
 from sglang_dynspec.simulator.run import ScenarioRun, run_scenario
 from sglang_dynspec.simulator.scenario import Scenario, Transition
 from sglang_dynspec.simulator.scenarios import find_scenario, scenarios
-from sglang_dynspec.simulator.scoring import Reaction, Score, score
+from sglang_dynspec.simulator.scoring import Score, score
 from sglang_dynspec.simulator.server import SERVERS, SyntheticServer
 
 __all__ = [

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sglang_dynspec.simulator.drafts import DraftQuality
+from sglang_dynspec.simulator.levels import MakeLevels, level_one
 from sglang_dynspec.simulator.load import Path, Rollouts
 from sglang_dynspec.simulator.server import SyntheticServer
 
 #: Batch size of each round, given how many rounds and what decides what is random.
 MakePath = Callable[[int, np.random.Generator], Path]
-
-#: Level of acceptance in each round, 0.0 to 1.0, given how many rounds.
-MakeLevels = Callable[[int], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +34,6 @@ class Transition:
     at: int
     turns: Literal["off", "on"]
     within: int
-
-
-def level_one(rounds: int) -> NDArray[np.float64]:
-    """
-    Keep the level of acceptance at 1.
-
-    Args:
-        rounds: Rounds.
-
-    Returns:
-        Shape (rounds,).
-    """
-    return np.ones(rounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sglang_dynspec._sources import closest
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.simulator.drafts import DraftQuality, Kind, geometric
+from sglang_dynspec.simulator.levels import phases, wave
 from sglang_dynspec.simulator.load import Path, Rollouts, bursts, on_off, ramp, steady, wandering
-from sglang_dynspec.simulator.scenario import MakeLevels, MakePath, Scenario, Transition
+from sglang_dynspec.simulator.scenario import MakePath, Scenario, Transition
 from sglang_dynspec.simulator.server import H200_8B, NVLINK_MOE, PCIE_1T, SMALL_GPU
 
 #: Acceptance of 0.6 at the first position and less further on: a usual EAGLE3 head.
@@ -72,32 +72,6 @@ def _bursts(low: int, high: int, *, every: int, length: int) -> MakePath:
 
 def _wandering(low: int, high: int) -> MakePath:
     return lambda rounds, rng: wandering(low, high, rounds=rounds, rng=rng)
-
-
-def _phases(*phases: tuple[int, float]) -> MakeLevels:
-    """
-    Hold the level of acceptance in phases, each given by its first round and its level.
-    """
-    starts, values = (np.array(column) for column in zip(*phases, strict=True))
-
-    def make(rounds: int) -> NDArray[np.float64]:
-        held: NDArray[np.float64] = values[np.searchsorted(starts, np.arange(rounds), "right") - 1]
-        return held
-
-    return make
-
-
-def _wave(low: float, high: float, *, period: int) -> MakeLevels:
-    """
-    Let the level of acceptance go up and down as a cosine that begins high, in steps of 16 rounds.
-    """
-
-    def make(rounds: int) -> NDArray[np.float64]:
-        at = np.arange(rounds) // 16 * 16
-        wave: NDArray[np.float64] = low + (high - low) * (1 + np.cos(2 * np.pi * at / period)) / 2
-        return wave
-
-    return make
 
 
 def _fixed(name: str, summary: str, **fields: Any) -> Scenario:
@@ -239,7 +213,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             server=H200_8B,
             drafts=CHAT,
             load=_steady(32),
-            levels=_phases((0, 1.0), (1000, 0.02), (1800, 1.0)),
+            levels=phases((0, 1.0), (1000, 0.02), (1800, 1.0)),
             transitions=(
                 Transition(at=1000, turns="off", within=32),
                 Transition(at=1800, turns="on", within=512),
@@ -251,7 +225,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             server=H200_8B,
             drafts=CHAT,
             load=_steady(1),
-            levels=_phases((0, 1.0), (1000, 0.02), (1800, 1.0)),
+            levels=phases((0, 1.0), (1000, 0.02), (1800, 1.0)),
             transitions=(
                 Transition(at=1000, turns="off", within=32),
                 Transition(at=1800, turns="on", within=512),
@@ -263,7 +237,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             server=H200_8B,
             drafts=GOOD,
             load=_steady(96),
-            levels=_wave(0.3, 1.0, period=1600),
+            levels=wave(0.3, 1.0, period=1600),
         ),
         Scenario(
             name="length",

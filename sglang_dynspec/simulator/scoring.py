@@ -21,45 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sglang_dynspec.simulator.reactions import Reaction, react
 from sglang_dynspec.simulator.run import ScenarioRun
-from sglang_dynspec.simulator.scenario import Transition
 
 #: Rounds of a window.
 WINDOW = 200
+_SHORTEST_WINDOW = 64
 
 #: Probes last so many rounds at most; a longer excursion counts as two switches.
 LONGEST_PROBE = 2
-
-#: How far ahead one side has to be for a change to be due.
-_MARGIN = 1.05
-
-#: A change has been made when of this many rounds from there on nine in ten are as they should be.
-_SETTLED = 32
-_SETTLED_SHARE = 0.9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reaction:
-    """
-    How a run met a transition.
-
-    Attributes:
-        turns: ``off`` or ``on``.
-
-        at: Round at which the change begins.
-
-        due: Round at which it is due; None if it never is.
-
-        took: Rounds from there until the run had followed; None if it never did.
-
-        within: Rounds it may take.
-    """
-
-    turns: str
-    at: int
-    due: int | None
-    took: int | None
-    within: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +40,10 @@ class Score:
     Attributes:
         share: Share of the oracle, as above.
 
-        worst_window: Smallest share of any 200 rounds on end.
+        worst_window: Smallest share of a window of 200 rounds. One begins at the end of the
+            warm-up, at every transition, and wherever the oracle changes its depth. Where a
+            transition allows longer than a window to follow it, the rounds until it was followed,
+            or should have been, are left out.
 
         tokens_per_second: What the run delivered, by its own noisy clock.
 
@@ -179,9 +152,15 @@ def score(run: ScenarioRun) -> Score:
     switches = int(changed[counted].sum())
     horizon = len(column) - scenario.warm_up
     ran, ideal = column[counted], rates.argmax(axis=0)[counted]
+    reactions = react(scenario.transitions, rates, in_force)
+    judged = _judged(reactions, len(column))[counted]
+    starts = np.union1d(
+        np.flatnonzero(np.diff(ideal, prepend=ideal[0])),
+        [0, *(each.at - scenario.warm_up for each in scenario.transitions)],
+    )
     return Score(
         share=float(tokens[counted].sum() / possible[counted].sum()),
-        worst_window=_worst_window(tokens[counted], possible[counted]),
+        worst_window=_worst_window(starts, tokens[counted] * judged, possible[counted] * judged),
         tokens_per_second=float(run.tokens[counted].sum() / run.periods[counted].sum()),
         oracle_tokens_per_second=float(possible[counted].sum() / run.seconds[counted].sum()),
         switches=switches,
@@ -190,10 +169,7 @@ def score(run: ScenarioRun) -> Score:
         probe_loss=float(lost[counted].sum() / tokens[counted].sum()),
         depth_shares={depth: float((ran == at).mean()) for at, depth in enumerate(depths)},
         oracle_shares={depth: float((ideal == at).mean()) for at, depth in enumerate(depths)},
-        reactions=tuple(
-            _reaction(transition, _end(scenario.transitions, at, len(column)), rates, in_force)
-            for at, transition in enumerate(scenario.transitions)
-        ),
+        reactions=reactions,
     )
 
 
@@ -233,51 +209,29 @@ def _in_force(column: NDArray[np.int64], probes: NDArray[np.bool_]) -> NDArray[n
     return filled
 
 
-def _worst_window(tokens: NDArray[np.float64], possible: NDArray[np.float64]) -> float:
-    if len(tokens) <= WINDOW:
-        return float(tokens.sum() / possible.sum())
-    sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in (tokens, possible)]
-    delivered, could = (each[WINDOW:] - each[:-WINDOW] for each in sums)
-    return float((delivered / could).min())
-
-
-def _end(transitions: tuple[Transition, ...], index: int, rounds: int) -> int:
-    return transitions[index + 1].at if index + 1 < len(transitions) else rounds
-
-
-def _reaction(
-    transition: Transition,
-    end: int,
-    rates: NDArray[np.float64],
-    in_force: NDArray[np.int64],
-) -> Reaction:
+def _judged(reactions: tuple[Reaction, ...], rounds: int) -> NDArray[np.bool_]:
     """
-    See how a run met one transition, up to the next one or the end.
+    Leave out the rounds in which nothing could be asked of the run.
     """
-    turns_off = transition.turns == "off"
-    stretch = slice(transition.at, end)
-    plain, speculative = rates[0, stretch], rates[1:, stretch].max(axis=0)
-    ahead = plain >= _MARGIN * speculative if turns_off else speculative >= _MARGIN * plain
-    due = _first_for_good(ahead)
-    took = None
-    if due is not None:
-        followed = (in_force[stretch][due:] == 0) == turns_off
-        took = _first_settled(followed)
-        due += transition.at
-    return Reaction(
-        turns=transition.turns, at=transition.at, due=due, took=took, within=transition.within
+    judged = np.ones(rounds, dtype=np.bool_)
+    for reaction in reactions:
+        if reaction.within > WINDOW and reaction.due is not None:
+            took = reaction.within if reaction.took is None else reaction.took
+            judged[reaction.due : reaction.due + min(took, reaction.within)] = False
+    return judged
+
+
+def _worst_window(
+    starts: NDArray[np.int64], tokens: NDArray[np.float64], possible: NDArray[np.float64]
+) -> float:
+    # What is left of a window at the end of the run is one if it is long enough to tell.
+    starts = starts[(starts >= 0) & (starts <= len(tokens) - _SHORTEST_WINDOW)]
+    ends = np.minimum(starts + WINDOW, len(tokens))
+    delivered, could = (
+        np.concatenate([[0.0], np.cumsum(each)])[[starts, ends]] for each in (tokens, possible)
     )
-
-
-def _first_for_good(ahead: NDArray[np.bool_]) -> int | None:
-    if not len(ahead) or not ahead[-1]:
-        return None
-    behind = np.flatnonzero(~ahead)
-    return int(behind[-1]) + 1 if len(behind) else 0
-
-
-def _first_settled(followed: NDArray[np.bool_]) -> int | None:
-    for start in np.flatnonzero(followed):
-        if followed[start : start + _SETTLED].mean() >= _SETTLED_SHARE:
-            return int(start)
-    return None
+    made = np.diff(could, axis=0)[0]
+    # A window may hold nothing that is judged.
+    judged = made > 0.0
+    shares = np.diff(delivered, axis=0)[0][judged] / made[judged]
+    return float(shares.min(initial=1.0))
