@@ -63,7 +63,6 @@ def replay(
     Raises:
         ConfigError: The policy, or a scenario, does not exist, or refuses its options.
     """
-    described = [_described(find_scenario(name)) for name in suite.scenarios]
     seeds = tuple(range(suite.seeds))
     _check(policy, suite)
     entries = [policy]
@@ -107,7 +106,7 @@ def replay(
         "tuning": [
             {"options": dict(entry.options), "mean_share": tuning[entry.name]} for entry in grid
         ],
-        "scenarios": described,
+        "scenarios": [described(find_scenario(name)) for name in suite.scenarios],
         "results": results,
     }
 
@@ -145,6 +144,29 @@ def shares_by_scenario(results: Sequence[Mapping[str, Any]], entry: str) -> dict
         if result["entry"] == entry:
             shares.setdefault(result["scenario"], []).append(result["share"])
     return {scenario: sum(each) / len(each) for scenario, each in shares.items()}
+
+
+def described(scenario: Scenario) -> dict[str, Any]:
+    """
+    Describe a scenario.
+
+    Args:
+        scenario: The scenario.
+
+    Returns:
+        Plain JSON types.
+    """
+    return {
+        "name": scenario.name,
+        "summary": scenario.summary,
+        "server": scenario.server.name,
+        "depths": list(scenario.depths),
+        "warm_up": scenario.warm_up,
+        "horizon": scenario.horizon,
+        "stationary": scenario.stationary,
+        "expected": scenario.expected,
+        "transitions": [asdict(transition) for transition in scenario.transitions],
+    }
 
 
 def _check(entry: Entry, suite: Suite) -> None:
@@ -235,17 +257,3 @@ def _run_task(task: _Task) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _described(scenario: Scenario) -> dict[str, Any]:
-    return {
-        "name": scenario.name,
-        "summary": scenario.summary,
-        "server": scenario.server.name,
-        "depths": list(scenario.depths),
-        "warm_up": scenario.warm_up,
-        "horizon": scenario.horizon,
-        "stationary": scenario.stationary,
-        "expected": scenario.expected,
-        "transitions": [asdict(transition) for transition in scenario.transitions],
-    }

@@ -18,6 +18,9 @@ UNGUARDED: Final[Mapping[str, Any]] = {
     "watchdog": False,
 }
 
+#: Fields of `Config` that bound a policy, and so may differ between entries.
+BOUNDS: Final = (*UNGUARDED, "error_budget", "slow_policy_us")
+
 #: Name of the entry that grid search fills in.
 TUNED: Final = "threshold"
 

@@ -35,10 +35,12 @@ LONGEST_PROBE = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """
-    The figures of a run. All but `reactions` leave the warm-up out.
+    The figures of a run. All but `warm_up_share` and `reactions` leave the warm-up out.
 
     Attributes:
         share: Share of the oracle, as above.
+
+        warm_up_share: The same over the warm-up alone.
 
         worst_window: Smallest share of a window of 200 rounds. One begins at the end of the
             warm-up, at every transition, and wherever the oracle changes its depth. Where a
@@ -67,6 +69,7 @@ class Score:
     """
 
     share: float
+    warm_up_share: float
     worst_window: float
     tokens_per_second: float
     oracle_tokens_per_second: float
@@ -159,7 +162,8 @@ def score(run: ScenarioRun) -> Score:
         [0, *(each.at - scenario.warm_up for each in scenario.transitions)],
     )
     return Score(
-        share=float(tokens[counted].sum() / possible[counted].sum()),
+        share=_share(tokens[counted], possible[counted]),
+        warm_up_share=_share(tokens[: scenario.warm_up], possible[: scenario.warm_up]),
         worst_window=_worst_window(starts, tokens[counted] * judged, possible[counted] * judged),
         tokens_per_second=float(run.tokens[counted].sum() / run.periods[counted].sum()),
         oracle_tokens_per_second=float(possible[counted].sum() / run.seconds[counted].sum()),
@@ -171,6 +175,10 @@ def score(run: ScenarioRun) -> Score:
         oracle_shares={depth: float((ideal == at).mean()) for at, depth in enumerate(depths)},
         reactions=reactions,
     )
+
+
+def _share(tokens: NDArray[np.float64], possible: NDArray[np.float64]) -> float:
+    return float(tokens.sum() / possible.sum())
 
 
 def _true_seconds(run: ScenarioRun) -> NDArray[np.float64]:
