@@ -38,9 +38,11 @@ class Proportion:
         right: Right ones, discounted.
 
         trials: Trials, discounted.
+
+        hopeful: Whether the last sudden change was a rise, or there was none.
     """
 
-    __slots__ = ("_age", "_fall", "_rise", "right", "trials")
+    __slots__ = ("_age", "_fall", "_rise", "hopeful", "right", "trials")
 
     def __init__(self, right: float = 0.0, trials: float = 0.0) -> None:
         self.right = right
@@ -48,6 +50,7 @@ class Proportion:
         self._fall = _Alarm()
         self._rise = _Alarm()
         self._age = 0
+        self.hopeful = True
 
     def copy(self, trials: float) -> "Proportion":
         """
@@ -85,6 +88,7 @@ class Proportion:
         self._age += 1
         for alarm in (self._fall, self._rise):
             if alarm.sound(right, trials):
+                self.hopeful = alarm is self._rise
                 self.right = alarm.right
                 self.trials = alarm.trials
                 self._fall.reset()

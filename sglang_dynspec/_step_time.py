@@ -12,16 +12,19 @@ from sglang_dynspec._cells import Row
 _KNEES = (32.0, 64.0, 128.0, 256.0)
 _FILLS = (16.0,)
 
-#: What a draft step is assumed to cost before one was measured, as a share of a plain round.
-_DRAFT_STEP = 0.06
+#: What is assumed of each coefficient before anything was measured, as a share of the shortest
+#: round: its mean and standard deviation. A draft step costs a little, the rest may cost anything.
+_DRAFT_STEP = (0.06, 0.06)
+_DRAFT_PASS = (0.0, 0.05)
+_ANYTHING = (0.0, 2.0)
 
-#: Strength of that assumption, and of all coefficients being 0, in cells.
-_PRIOR = 0.02
+#: Relative error of a cell's mean that the assumptions are weighed against.
+_ERROR = 0.02
 
 #: Rounds a cell needs to weigh in fully.
 _FULL = 8.0
 
-_SWEEPS = 12
+_SWEEPS = 20
 
 _FEATURES = 5 + len(_KNEES) + len(_FILLS)
 
@@ -99,11 +102,9 @@ class StepTime:
         coefficients = self._coefficients
         if not self.fitted:
             coefficients[0] = base
-            coefficients[2] = base * _DRAFT_STEP
-        prior = [0.0] * _FEATURES
-        prior[2] = base * _DRAFT_STEP
-        # In the rows' units, where each is divided by its cell's seconds.
-        strength = [0.0, *[_PRIOR / (base * base)] * (_FEATURES - 1)]
+        assumed = [_DRAFT_PASS, _DRAFT_STEP, *[_ANYTHING] * (_FEATURES - 3)]
+        prior = [0.0, *[mean * base for mean, _ in assumed]]
+        strength = [0.0, *[(_ERROR / (deviation * base)) ** 2 for _, deviation in assumed]]
         for _ in range(_SWEEPS):
             for index, row in enumerate(gram):
                 curvature = row[index] + strength[index]

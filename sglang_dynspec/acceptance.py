@@ -11,7 +11,7 @@ mixture of depths runs.
 """
 
 from collections import Counter
-from math import sqrt
+from math import exp, sqrt
 from typing import NamedTuple
 
 from sglang_dynspec._proportion import Proportion
@@ -26,8 +26,17 @@ _DEEPER = 4.0
 #: Trials a length bucket needs to weigh as much as the estimate over all lengths.
 _POOLED = 64.0
 
-#: Rounds after which a trial of a position that gets no more of them weighs half.
-_STALE = 600.0
+#: Rounds without a trial after which a position's trials weigh e times less.
+_STALE = 1000.0
+
+#: How far the position before it may move until they weigh e times less.
+_MOVED = 0.08
+
+#: Rounds without a trial that mean nothing yet.
+_RECENT = 16
+
+#: Standard errors of hope, see `Expected`.
+_HOPE = 0.5
 
 #: Trials of a position that still count once a shallower one has changed.
 _DOUBTED = 4.0
@@ -54,8 +63,8 @@ class Expected(NamedTuple):
 
         errors: Standard error of a_j, at index j - 1.
 
-        hopeful: E(k) if each a_j were one standard error better than the trials so far say, stale
-            or not: what there is to hope for where little was tried.
+        hopeful: E(k) if each a_j were half a standard error better than the trials so far say,
+            stale or not: what there is to hope for where little was tried, unless it has fallen.
     """
 
     tokens: list[float]
@@ -97,7 +106,16 @@ class AcceptanceModel:
         changes: Sudden changes noticed, of any position.
     """
 
-    __slots__ = ("_by_length", "_lengths", "_only", "_pool", "_seen", "changes", "rounds")
+    __slots__ = (
+        "_before",
+        "_by_length",
+        "_lengths",
+        "_only",
+        "_pool",
+        "_seen",
+        "changes",
+        "rounds",
+    )
 
     def __init__(self, largest: int) -> None:
         self._pool = [Proportion() for _ in range(largest)]
@@ -106,7 +124,9 @@ class AcceptanceModel:
         self._lengths = [0] * _BUCKETS
         # While every request ever seen was in one bucket, the pool is that bucket.
         self._only: int | None = None
+        # When each position was tried last, and what the one before it was like then.
         self._seen = [0] * largest
+        self._before = [_FIRST[0]] * largest
         self.rounds = 0
         self.changes = 0
 
@@ -141,13 +161,22 @@ class AcceptanceModel:
         rates, errors, hopes = [], [], []
         mean, strength = _FIRST
         for position, proportion in enumerate(self._pool):
-            stale = 0.5 ** ((self.rounds - self._seen[position]) / _STALE)
+            unseen = self.rounds - self._seen[position]
+            stale = 1.0
+            if unseen > _RECENT:
+                moved = (mean - self._before[position]) / _MOVED
+                stale = exp(-moved * moved - unseen / _STALE)
+            else:
+                self._before[position] = mean
             trials = proportion.trials * stale
             total = trials + strength
             mean = (proportion.right * stale + strength * mean) / total
             rates.append(mean)
-            tried = proportion.trials + strength + 1.0
-            hopes.append(min(mean + 0.5 * sqrt(mean * (1.0 - mean) / tried), 1.0))
+            hope = mean
+            if proportion.hopeful:
+                tried = proportion.trials + strength + 1.0
+                hope = min(mean + _HOPE * sqrt(mean * (1.0 - mean) / tried), 1.0)
+            hopes.append(hope)
             strength = _DEEPER
             errors.append(sqrt(_OVERDISPERSION * mean * (1.0 - mean) / (total + 1.0)))
         if self._by_length:

@@ -23,6 +23,11 @@ _REFIT_NEW = 8
 _PER_OCTAVE = 0.06
 _NEW_DEPTH = 0.15
 
+#: Rounds in a cell, a first round counting half, that are more than one; and the square of the share
+#: of its contradiction to the linear model that a single one may be wrong by.
+_TWICE = 1.5
+_DOUBT = 0.25
+
 #: Relative error that even many rounds leave.
 _FLOOR = 0.004
 
@@ -154,10 +159,14 @@ class CostModel:
         self._since_fit += 1
         if depth == 0 and not first:
             self._upkeep_share += (outcome.upkeep - self._upkeep_share) / _SHARE_MEMORY
-        if outcome.upkeep:
-            self._count_upkeep(outcome, bucket, period)
-            return False
         cell = row.cells.get(bucket)
+        if outcome.upkeep:
+            if cell is not None:
+                self._count_upkeep(cell, bucket, period)
+                return False
+            # Better than nothing, less what the pass is expected to have taken.
+            period -= min(self.upkeep_seconds(batch_size), period / 2)
+            first = True
         if cell is None:
             cell = Cell(period, batch_size, outcome.seq_len_sum, rounds=0.5 if first else 1.0)
             row.put(bucket, cell)
@@ -195,9 +204,13 @@ class CostModel:
         evidence = weighted = 0.0
         for cell in (below, own, above):
             if cell is not None:
+                ratio = self._ratio(depth, cell)
                 weight = self._weight(cell, batch_size)
+                if cell.rounds < _TWICE:
+                    # A single round that contradicts the model may have been an outlier.
+                    weight = 1.0 / (1.0 / weight + _DOUBT * ratio * ratio)
                 evidence += weight
-                weighted += weight * self._ratio(depth, cell)
+                weighted += weight * ratio
         if not evidence:
             weighted, evidence = self._nearest_depth(depth, bucket, batch_size)
         seconds *= exp(weighted / evidence)
@@ -231,10 +244,7 @@ class CostModel:
         seconds, _ = self._upkeep[nearest]
         return seconds
 
-    def _count_upkeep(self, outcome: Outcome, bucket: int, period: float) -> None:
-        cell = self._rows[outcome.depth].cells.get(bucket)
-        if cell is None:
-            return
+    def _count_upkeep(self, cell: Cell, bucket: int, period: float) -> None:
         excess = min(max(period - cell.seconds, 0.0), cell.seconds)
         seconds, rounds = self._upkeep.get(bucket, (excess, 0.0))
         rounds = min(rounds + 1.0, _UPKEEP_MEMORY)

@@ -34,6 +34,9 @@ _RESTLESS = 150
 #: Share of the pressure to switch that stays when the depth in force looks best again.
 _RELIEF = 0.8
 
+#: Change of the tokens of a request in a round that is reason to look at the other depths again.
+_DRIFT = 0.04
+
 #: Rounds without any trial of the first position after which plain looks at speculation anyway.
 _BLIND = 200
 
@@ -50,7 +53,7 @@ class Goodput(Policy):
 
     uses_time = True
 
-    def __init__(self, *, exploration: float = 0.005, min_gain: float = 0.01) -> None:
+    def __init__(self, *, exploration: float = 0.004, min_gain: float = 0.01) -> None:
         for name, value in (("exploration", exploration), ("min_gain", min_gain)):
             if not 0.0 <= value < 1.0:
                 raise ConfigError(
@@ -83,6 +86,7 @@ class Goodput(Policy):
         self._restless = 0.0
         self._probe: Plan | None = None
         self._probe_left = 0
+        self._tokens_then = 1.0
         self._probe_rounds: dict[int, float] = {}
         self._probe_rate = 0.0
         self._last_first = 0
@@ -119,18 +123,17 @@ class Goodput(Policy):
             self._refresh(observation)
         prospects = self._prospects
         self._restless *= 1.0 - 0.7 / _RESTLESS
-        self._mean_batch += (size - self._mean_batch) / 8
+        self._mean_batch += (size - self._mean_batch) / 8 if self._mean_batch else size
         if prospects is None:
             return self._stay(force, "measuring")
         self._budget.earn(prospects.tokens[force])
         best = prospects.best
         gain = prospects.scores[best] / prospects.scores[force] - 1.0
-        if best != force and prospects.costs[force].error > 0.13:
+        if best == 0 and force and prospects.costs[force].error > 0.13:
             return self._say(best, "unmeasured", None, "")
         if best != force:
             self._pressure += gain - max(self.min_gain / 2, 0.25 * prospects.errors[best])
-            if self._pressure < 0.0:
-                self._pressure = 0.0
+            self._pressure = max(self._pressure, 0.0)
             patience = _PATIENCE * (1.0 + self._restless * self._restless)
             if force == 0:
                 upkeep = self.cost.upkeep_seconds(padded)
@@ -156,7 +159,9 @@ class Goodput(Policy):
         if outcome.depth or outcome.guesses:
             self._last_first = self._now
         charged = self._probe_rounds.pop(outcome.round, None)
-        if charged is not None:
+        if charged is not None and outcome.depth != self._depths[self._probed]:
+            self._schedule.refuse(self._probed, self._now)
+        elif charged is not None:
             if outcome.period is not None and 0.0 < outcome.period < 1e3:
                 self._budget.spend(max(outcome.period * self._probe_rate - outcome.tokens, 0.0))
             if measured:
@@ -186,9 +191,13 @@ class Goodput(Policy):
         size = observation.batch_size
         if not 0.85 * self._mean_batch <= size <= 1.15 * self._mean_batch:
             return None
+        drifted = prospects.tokens[force] / size / self._tokens_then - 1.0
+        if not -_DRIFT < drifted < _DRIFT:
+            self._schedule.restart()
+            self._tokens_then = prospects.tokens[force] / size
         blind = force == 0 and now - self._last_first > _BLIND
         top = prospects.rates[force]
-        chosen, promise = -1, 0.0
+        chosen, promise, price = -1, 0.0, 0.0
         for index, rate in enumerate(prospects.rates):
             if index == force:
                 continue
@@ -196,16 +205,29 @@ class Goodput(Policy):
             hopeful = log(top / rate) < _HOPE * error and error > _SURE
             if blind and index == 1:
                 hopeful = True
-            if not self._schedule.due(index, now, hopeless=not hopeful):
+            unmeasured = prospects.costs[index].rounds == 0.0
+            if not self._schedule.due(index, now, hopeless=not hopeful, unmeasured=unmeasured):
                 continue
-            bound = rate * (1.0 + _HOPE * error)
-            if bound > promise and self._loss(prospects, index, force) <= self._budget.tokens:
-                chosen, promise = index, bound
+            # Unmeasured ones first, the shallowest of them before the deeper ones: it is the
+            # cheapest, and what it costs says something about those.
+            bound = (
+                top * (2.0 + len(self._depths) - index)
+                if unmeasured
+                else rate * (1.0 + _HOPE * error)
+            )
+            if bound > promise:
+                loss = self._loss(prospects, index, force)
+                if loss <= self._budget.tokens:
+                    chosen, promise, price = index, bound, loss
         if chosen < 0:
             return None
-        self._schedule.begin(chosen, now, _PROBE_ROUNDS)
+        rounds = _PROBE_ROUNDS if prospects.costs[chosen].rounds else 1
+        earned = self.exploration * prospects.tokens[force]
+        self._schedule.begin(chosen, now, rounds, price / earned)
+        self._tokens_then = prospects.tokens[force] / size
         self._probe_rate = top
-        self._probe_left = _PROBE_ROUNDS - 1
+        self._probed = chosen
+        self._probe_left = rounds - 1
         self._probe_rounds.clear()
         self._probe_rounds[observation.round] = 0.0
         self._probe = Plan(
