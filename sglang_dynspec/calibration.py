@@ -134,7 +134,8 @@ class Calibration(BaseModel):
         """
         expected = "a calibration file, as 'dynspec calibrate' writes it"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            content = json.loads(text)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 expected=expected, found=f"{path}: {error}", remedy=_REMEDY
@@ -147,7 +148,8 @@ class Calibration(BaseModel):
                 remedy="update sglang-dynspec, or calibrate again with this version",
             )
         try:
-            return cls.model_validate(content)
+            # From the text: JSON has no integer keys, and strict validation of a dict wants them.
+            return cls.model_validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the file"
