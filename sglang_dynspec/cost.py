@@ -41,6 +41,11 @@ _UPKEEP_SHARE = 0.25
 _SHARE_MEMORY = 256.0
 _UPKEEP_MEMORY = 64.0
 
+#: Passes at other batch sizes that weigh as much as so many at the own one, and how many times the
+#: usual a single one may count as.
+_UPKEEP_PRIOR = 4.0
+_UPKEEP_CLIP = 3.0
+
 #: Cost of an upkeep pass before one was measured, as a share of a plain round.
 _FIRST_UPKEEP = 0.06
 
@@ -96,6 +101,7 @@ class CostModel:
         "_since_fit",
         "_step_time",
         "_upkeep",
+        "_upkeep_ratio",
         "_upkeep_share",
         "timed",
         "untimed",
@@ -107,6 +113,7 @@ class CostModel:
         # Seconds and rounds, by batch size bucket.
         self._upkeep: dict[int, tuple[float, float]] = {}
         self._upkeep_share = _UPKEEP_SHARE
+        self._upkeep_ratio = _FIRST_UPKEEP
         self._last_depth: int | None = None
         self._since_fit = 0
         self._new_cell = False
@@ -162,7 +169,7 @@ class CostModel:
         cell = row.cells.get(bucket)
         if outcome.upkeep:
             if cell is not None:
-                self._count_upkeep(cell, bucket, period)
+                self._count_upkeep(cell, bucket, batch_size, period)
                 return False
             # Better than nothing, less what the pass is expected to have taken.
             period -= min(self.upkeep_seconds(batch_size), period / 2)
@@ -235,18 +242,21 @@ class CostModel:
             batch_size: The padded batch size.
 
         Returns:
-            Seconds, from the nearest batch size where one was measured.
+            Seconds, from passes measured at that batch size bucket and, where those are few, from
+            their usual share of a plain round.
         """
-        bucket = bucket_of(batch_size)
-        if not self._upkeep:
-            return _FIRST_UPKEEP * self._step_time.seconds(0, batch_size, 0.0)
-        nearest = min(self._upkeep, key=lambda known: abs(known - bucket))
-        seconds, _ = self._upkeep[nearest]
-        return seconds
+        plain = self._step_time.seconds(0, batch_size, 0.0)
+        seconds, rounds = self._upkeep.get(bucket_of(batch_size), (0.0, 0.0))
+        total = rounds + _UPKEEP_PRIOR
+        return (seconds * rounds + _UPKEEP_PRIOR * self._upkeep_ratio * plain) / total
 
-    def _count_upkeep(self, cell: Cell, bucket: int, period: float) -> None:
-        excess = min(max(period - cell.seconds, 0.0), cell.seconds)
-        seconds, rounds = self._upkeep.get(bucket, (excess, 0.0))
+    def _count_upkeep(self, cell: Cell, bucket: int, batch_size: int, period: float) -> None:
+        plain = self._step_time.seconds(0, batch_size, 0.0)
+        usual = self.upkeep_seconds(batch_size)
+        # An outlier counts as if it were not so far off.
+        excess = min(max(period - cell.seconds, 0.0), _UPKEEP_CLIP * usual)
+        self._upkeep_ratio += (excess / plain - self._upkeep_ratio) / _UPKEEP_MEMORY
+        seconds, rounds = self._upkeep.get(bucket, (0.0, 0.0))
         rounds = min(rounds + 1.0, _UPKEEP_MEMORY)
         self._upkeep[bucket] = (seconds + (excess - seconds) / rounds, rounds)
 

@@ -203,7 +203,8 @@ class Goodput(Policy):
                 continue
             error = prospects.errors[index]
             hopeful = log(top / rate) < _HOPE * error and error > _SURE
-            if blind and index == 1:
+            # What plain costs is always worth knowing: it is what all else falls back to.
+            if (index == 0 and prospects.costs[0].error > 0.13) or (index == 1 and blind):
                 hopeful = True
             unmeasured = prospects.costs[index].rounds == 0.0
             if not self._schedule.due(index, now, hopeless=not hopeful, unmeasured=unmeasured):
@@ -216,12 +217,12 @@ class Goodput(Policy):
                 else rate * (1.0 + _HOPE * error)
             )
             if bound > promise:
-                loss = self._loss(prospects, index, force)
+                loss = self._loss(prospects, index, force, 1 if unmeasured else _PROBE_ROUNDS)
                 if loss <= self._budget.tokens:
                     chosen, promise, price = index, bound, loss
         if chosen < 0:
             return None
-        rounds = _PROBE_ROUNDS if prospects.costs[chosen].rounds else 1
+        rounds = _PROBE_ROUNDS if prospects.costs[chosen].rounds else 1  # see _loss
         earned = self.exploration * prospects.tokens[force]
         self._schedule.begin(chosen, now, rounds, price / earned)
         self._tokens_then = prospects.tokens[force] / size
@@ -239,10 +240,10 @@ class Goodput(Policy):
         )
         return self._probe
 
-    def _loss(self, prospects: Prospects, index: int, force: int) -> float:
+    def _loss(self, prospects: Prospects, index: int, force: int, rounds: int) -> float:
         """Predict the tokens a probe loses."""
         top = prospects.rates[force]
-        lost = _PROBE_ROUNDS * (prospects.costs[index].seconds * top - prospects.tokens[index])
+        lost = rounds * (prospects.costs[index].seconds * top - prospects.tokens[index])
         if index == 0 or force == 0:
             lost += self.cost.upkeep_seconds(self._padded) * top
         return lost
