@@ -11,6 +11,7 @@ from rich.table import Table
 
 from sglang_dynspec.replay import mean_share, shares_by_scenario
 from sglang_dynspec.replay_checks import Check
+from sglang_dynspec.replay_trace import TraceReplay
 from sglang_dynspec.simulator import Scenario
 
 
@@ -100,6 +101,29 @@ def check_table(checks: Sequence[Check]) -> Table:
             f"{'<=' if each.at_most else '>='} {each.bound:.4g}",
             escape(each.where),
             style=None if each.passed else "bold red",
+        )
+    return table
+
+
+def trace_table(result: TraceReplay) -> Table:
+    """
+    Lay the replay of a trace out as a table.
+    """
+    title = f"{result.policy} on {result.rounds} recorded rounds, {result.covered:.1%} of them told"
+    table = Table(box=SIMPLE_HEAD, title=title)
+    table.add_column("")
+    shares = ["plain" if depth == 0 else f"depth {depth}" for depth in result.depth_shares]
+    for heading in (*shares, "switches", "tokens/s"):
+        table.add_column(heading, justify="right")
+    for name, depths, switches, rate in (
+        ("recorded", result.recorded_shares, "-", result.recorded_tokens_per_second),
+        ("replayed", result.depth_shares, str(result.switches), result.tokens_per_second),
+    ):
+        table.add_row(
+            name,
+            *(f"{share:.0%}" for share in depths.values()),
+            switches,
+            "-" if rate is None else f"{rate:,.0f}",
         )
     return table
 

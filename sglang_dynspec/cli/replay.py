@@ -20,12 +20,18 @@ from sglang_dynspec.cli._replay_tables import (
     figure_table,
     scenario_table,
     share_table,
+    trace_table,
 )
 from sglang_dynspec.config import Config
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.replay_checks import check
 from sglang_dynspec.replay_suites import BOUNDS, Entry, Suite, suites
+from sglang_dynspec.replay_trace import COVERED, ENOUGH, replay_trace
 from sglang_dynspec.simulator import find_scenario, run_scenario, scenarios
+from sglang_dynspec.trace import read_trace
+
+#: Gaps of a trace that are shown.
+_SHOWN = 8
 
 
 def command(
@@ -37,6 +43,12 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE", help="An option of the policy, or a bound of the guard. Repeat."
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Replay this recorded trace in place of synthetic servers."
         ),
     ] = None,
     suite: Annotated[str, typer.Option(metavar="NAME", help="standard, or small.")] = "standard",
@@ -67,11 +79,17 @@ def command(
     delivered of what the oracle would have in the same time. Baselines are SGLang's own policy,
     every fixed depth, bandit, and threshold with the settings that are best on these scenarios.
     Needs no engine and no GPU.
+
+    With --trace the load of a recorded trace is replayed instead, as far as the trace tells what
+    other depths would have done.
     """
     if list_all:
         _list(as_json=as_json)
         return
     entry = _entry(policy, option or [])
+    if trace is not None:
+        _replay_trace(trace, entry, as_json=as_json)
+        return
     chosen = _suite(suite, scenario or [], seeds)
     if plot is not None:
         plot.mkdir(parents=True, exist_ok=True)
@@ -104,6 +122,24 @@ def _list(*, as_json: bool) -> None:
         print_json([replaying.described(each) for each in scenarios().values()])
     else:
         print_table(scenario_table(scenarios().values()))
+
+
+def _replay_trace(path: Path, entry: Entry, *, as_json: bool) -> None:
+    result = replay_trace(read_trace(path), entry)
+    if as_json:
+        print_json(result.as_json())
+        return
+    print_table(trace_table(result))
+    for each in result.missing[:_SHOWN]:
+        typer.echo(
+            f"not in the trace: depth {each.depth} at batch sizes up to {each.batch_size}, wanted "
+            f"for {each.wanted} rounds; {each.recorded} were recorded, {ENOUGH} are needed"
+        )
+    if not result.tells:
+        typer.echo(
+            f"the trace tells {result.covered:.0%} of the rounds; {COVERED:.0%} are needed to "
+            "compare the rates. Record one while depths are forced in turn."
+        )
 
 
 def _entry(policy: str, pairs: list[str]) -> Entry:

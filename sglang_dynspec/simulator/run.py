@@ -27,9 +27,6 @@ _KV_POOL = 1_000_000
 #: Outliers take so many times as long.
 _OUTLIER = (2.0, 6.0)
 
-#: Outside the hierarchy: what a policy provokes thousands of times is not for the user's log.
-_SILENT = logging.Logger("sglang_dynspec.simulator", logging.CRITICAL + 1)  # noqa: LOG001
-
 
 @dataclass(slots=True, kw_only=True)
 class ScenarioRun:
@@ -140,7 +137,7 @@ def run_scenario(  # noqa: PLR0915  # one round, top to bottom
         policy=built,
         config=Config(depths=depths, seed=seed, **guard).resolve(depths[-1]),
         depths=depths,
-        log=_SILENT,
+        log=silent_logger(),
         clock=lambda: now,
     )
     plans: list[Plan] = []
@@ -234,6 +231,16 @@ def run_scenario(  # noqa: PLR0915  # one round, top to bottom
         periods=periods,
         tokens=delivered,
     )
+
+
+def silent_logger() -> logging.Logger:
+    """
+    Make a logger that drops everything.
+
+    Returns:
+        A logger outside the hierarchy: what a policy provokes here is not for the user's log.
+    """
+    return logging.Logger("sglang_dynspec.replay", logging.CRITICAL + 1)  # noqa: LOG001
 
 
 def _noise(scenario: Scenario, rounds: int, rng: np.random.Generator) -> list[float]:

@@ -147,7 +147,7 @@ def score(run: ScenarioRun) -> Score:
     every = np.arange(len(column))
     tokens = run.batch_sizes * mean_lengths(run)[column, every]
     possible = best * run.seconds
-    probes = _short_probes(run.probes)
+    probes = short_probes(run.probes)
     in_force = _in_force(column, probes)
     lost = np.maximum(0.0, rates[in_force, every] * run.seconds - tokens) * probes
     counted = slice(scenario.warm_up, None)
@@ -195,9 +195,15 @@ def _true_seconds(run: ScenarioRun) -> NDArray[np.float64]:
     return np.array(seconds)
 
 
-def _short_probes(probes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def short_probes(probes: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """
     Leave out excursions that are too long to be probes.
+
+    Args:
+        probes: Whether each round was planned as one; shape (rounds,).
+
+    Returns:
+        Whether each was one; shape (rounds,).
     """
     edges = np.flatnonzero(np.diff(probes.astype(np.int8), prepend=0, append=0))
     short = probes.copy()

@@ -1,0 +1,275 @@
+"""Runs of scripted policies, scored by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sglang_dynspec import Plan, Policy
+from sglang_dynspec.simulator import Scenario, SyntheticServer, Transition, run_scenario, score
+from sglang_dynspec.simulator.drafts import geometric
+from sglang_dynspec.simulator.levels import phases
+from sglang_dynspec.simulator.load import ramp, steady
+from sglang_dynspec.simulator.scoring import mean_lengths, short_probes, true_rates
+
+#: A plain round takes a second. One of depth 1 takes 1.25, and of depth 3, 1.75.
+SERVER = SyntheticServer(
+    name="by hand", weights=1.0, compute=0.0, draft=0.25, extend=0.0, upkeep_window=0
+)
+
+UNBOUND = {"min_dwell": 0, "switches_per_1000": 1000, "exploration_budget": 1.0, "watchdog": False}
+
+#: At 0.5: 1 token a second plain, 1.5 / 1.25 = 1.2 at depth 1, 1.875 / 1.75 = 1.0714 at depth 3.
+HALF = Scenario(
+    name="half",
+    summary="",
+    server=SERVER,
+    drafts=geometric(0.5),
+    load=lambda rounds, rng: steady(4, rounds),
+    warm_up=10,
+    horizon=90,
+    stationary=True,
+    expected=1,
+)
+
+
+class Scripted(Policy):
+    """
+    Plans what a function of the round says: a depth, or minus a depth for a probe of it.
+    """
+
+    def __init__(self, script):
+        self.script = script
+        self.observations = []
+        self.outcomes = []
+
+    def decide(self, observation):
+        self.observations.append(observation)
+        depth = self.script(observation.round)
+        if isinstance(depth, Plan):
+            return depth
+        return Plan(depth=depth)
+
+    def learn(self, outcome):
+        self.outcomes.append(outcome)
+
+
+def probe(depth):
+    return Plan(depth=depth, probe=True)
+
+
+def run(script, scenario=HALF, **arguments):
+    return run_scenario(Scripted(script), scenario, **UNBOUND | arguments)
+
+
+class TestShare:
+    def test_true_rates(self):
+        rates = true_rates(run(lambda _: 0))
+        assert rates.shape == (3, 100)
+        np.testing.assert_allclose(rates[:, 0], [4.0, 4.8, 4 * 1.875 / 1.75])
+        assert (rates == rates[:, :1]).all()
+
+    def test_the_oracle_gets_everything(self):
+        best = score(run(lambda _: 1))
+        assert best.share == best.worst_window == best.warm_up_share == 1.0
+        assert best.oracle_shares == {0: 0.0, 1: 1.0, 3: 0.0}
+
+    def test_another_depth_gets_its_part(self):
+        assert score(run(lambda _: 0)).share == pytest.approx(1 / 1.2)
+        assert score(run(lambda _: 3)).share == pytest.approx(1.875 / 1.75 / 1.2)
+
+    def test_rounds_count_by_their_time(self):
+        # A round each: 1 + 1.875 tokens in 1 + 1.75 seconds, at 1.2 a second.
+        mixed = score(run(lambda index: 0 if index % 2 else 3))
+        assert mixed.share == pytest.approx(2.875 / (2.75 * 1.2))
+        assert mixed.depth_shares == {0: 0.5, 1: 0.0, 3: 0.5}
+
+    def test_warm_up_is_apart(self):
+        scored = score(run(lambda index: 0 if index < 10 else 1))
+        assert (scored.share, scored.switches) == (1.0, 1)
+        assert scored.warm_up_share == pytest.approx(1 / 1.2)
+
+    def test_levels_count(self):
+        half = replace(HALF, levels=phases((0, 1.0), (50, 0.5)))
+        lengths = mean_lengths(run(lambda _: 0, half))
+        np.testing.assert_allclose(lengths[:, 49], [1.0, 1.5, 1.875])
+        np.testing.assert_allclose(lengths[:, 50], [1.0, 1.25, 1.25 + 1 / 16 + 1 / 64])
+
+    def test_plain_rounds_are_charged_their_upkeep(self):
+        server = replace(SERVER, extend=0.5, upkeep_window=4)
+        scenario = replace(HALF, server=server, drafts=geometric(0.0), noise=0.0, outliers=0.0)
+        plain = run(lambda _: 0, scenario)
+        # Every fourth round takes half a second longer, and the oracle is charged the same.
+        assert plain.seconds[:8].tolist() == [1.0, 1.0, 1.0, 1.5] * 2
+        assert score(plain).share == pytest.approx(1.0, rel=0.005)
+
+    def test_re_entry_is_charged_one_pass(self):
+        server = replace(SERVER, extend=0.5, upkeep_window=4)
+        scenario = replace(HALF, server=server, noise=0.0, outliers=0.0)
+        seconds = run(lambda index: [0, 0, 1, 1, 0, 0, 0, 0, 1][index % 9], scenario).seconds
+        # Two plain rounds are owed at round 2; none at round 8, after a pass at round 7.
+        assert seconds[:9].tolist() == [1.0, 1.0, 2.25, 1.75, 1.0, 1.0, 1.0, 1.5, 1.75]
+
+
+class TestProbes:
+    def test_probes_are_no_switches(self):
+        scored = score(run(lambda index: probe(3) if index % 20 in (5, 6) else 1))
+        assert (scored.switches, scored.probe_rounds) == (0, 8)
+
+    def test_their_loss_is_against_the_depth_in_force(self):
+        # In 90 rounds, 9 probes of depth 3: each gives 7.5 in 1.75 s where depth 1 gives 8.4.
+        scored = score(run(lambda index: probe(3) if index % 10 == 5 else 1))
+        assert scored.probe_loss == pytest.approx(9 * 0.9 / (9 * 7.5 + 81 * 6.0))
+
+    def test_a_probe_that_gains_is_no_credit(self):
+        assert score(run(lambda index: probe(1) if index % 10 == 5 else 0)).probe_loss == 0.0
+
+    def test_a_long_probe_is_two_switches(self):
+        # The guard takes the third round for what it is.
+        scored = score(run(lambda index: probe(3) if 40 <= index < 43 else 1))
+        assert scored.switches == 2
+
+    def test_an_excursion_that_is_too_long_is_no_probe(self):
+        probes = np.array([0, 1, 1, 0, 1, 1, 1, 0, 1], dtype=np.bool_)
+        assert short_probes(probes).tolist() == [0, 1, 1, 0, 0, 0, 0, 0, 1]
+
+    def test_switches(self):
+        scored = score(run(lambda index: 3 if 30 <= index < 60 else 1))
+        assert scored.switches == 2
+        assert scored.switches_per_1000 == pytest.approx(1000 * 2 / 90)
+
+
+#: From 4 to 40 requests at round 60: there a token costs so much that plain is best.
+RAMP = replace(
+    HALF,
+    server=replace(SERVER, compute=0.05, sharpness=4.0),
+    load=lambda rounds, rng: ramp(4, 40, at=60, over=0, rounds=rounds),
+    horizon=190,
+    stationary=False,
+    expected=None,
+    transitions=(Transition(at=60, turns="off", within=16),),
+)
+
+
+class TestReactions:
+    def reaction(self, script, scenario=RAMP):
+        (only,) = score(run(script, scenario)).reactions
+        return only
+
+    def test_a_change_that_was_followed_at_once(self):
+        reaction = self.reaction(lambda index: 0 if index >= 60 else 1)
+        assert (reaction.at, reaction.due, reaction.took, reaction.within) == (60, 60, 0, 16)
+
+    def test_a_change_that_was_followed_late(self):
+        assert self.reaction(lambda index: 0 if index >= 71 else 1).took == 11
+
+    def test_a_change_that_was_never_followed(self):
+        assert self.reaction(lambda _: 1).took is None
+
+    def test_a_look_is_not_a_change(self):
+        # Plain for 5 rounds at round 64, and for good at 90.
+        script = lambda index: 0 if 64 <= index < 69 or index >= 90 else 1  # noqa: E731
+        assert self.reaction(script).took == 30
+
+    def test_a_probe_is_not_a_change(self):
+        script = lambda index: probe(0) if index % 2 and index < 90 else 1  # noqa: E731
+        assert self.reaction(script).took is None
+
+    def test_a_change_is_due_when_one_side_is_ahead(self):
+        slow = replace(RAMP, load=lambda rounds, rng: ramp(4, 40, at=60, over=72, rounds=rounds))
+        made = run(lambda _: 0, slow)
+        reaction = score(made).reactions[0]
+        rates = true_rates(made)
+        assert 60 < reaction.due < 132
+        assert rates[0, reaction.due] >= 1.05 * rates[1:, reaction.due].max()
+        before = reaction.due - 1
+        assert rates[0, before] < 1.05 * rates[1:, before].max()
+
+    def test_a_change_that_never_comes_is_not_due(self):
+        still = replace(RAMP, load=HALF.load)
+        assert self.reaction(lambda _: 1, still).due is None
+
+
+class TestWindows:
+    def test_one_begins_where_the_oracle_changes(self):
+        made = run(lambda index: 0 if index >= 110 else 1, RAMP)
+        rates = true_rates(made)
+        # 140 rounds from the jump on; 50 of them at depth 1.
+        lost = rates[0, 60] - rates[1, 60]
+        seconds = made.seconds[60:]
+        expected = 1 - lost * seconds[:50].sum() / (rates[0, 60] * seconds.sum())
+        assert score(made).worst_window == pytest.approx(expected)
+
+    def test_the_time_a_slow_transition_allows_is_left_out(self):
+        slow = replace(RAMP, transitions=(Transition(at=60, turns="off", within=201),))
+        assert score(run(lambda index: 0 if index >= 110 else 1, slow)).worst_window == 1.0
+
+
+class TestRun:
+    def test_an_outcome_arrives_a_round_late(self):
+        policy = Scripted(lambda _: 1)
+        known = []
+        policy.script = lambda index: known.append(len(policy.outcomes)) or 1
+        run_scenario(policy, HALF, rounds=6)
+        assert known == [0, 0, 1, 2, 3, 4]
+        assert [outcome.round for outcome in policy.outcomes] == [0, 1, 2, 3, 4, 5]
+
+    def test_without_lag_it_does_not(self):
+        policy = Scripted(lambda _: 1)
+        known = []
+        policy.script = lambda index: known.append(len(policy.outcomes)) or 1
+        run_scenario(policy, HALF, rounds=4, lag=0)
+        assert known == [0, 1, 2, 3]
+
+    def test_what_the_policy_sees(self):
+        policy = Scripted(lambda index: 3 if index else 0)
+        made = run_scenario(policy, replace(HALF, prompt=100, output=8), rounds=40, **UNBOUND)
+        seen, done = policy.observations[9], policy.outcomes[9]
+        assert (seen.batch_size, seen.padded_batch_size, seen.depths) == (4, 4, (0, 1, 3))
+        assert (seen.depth, seen.depth_age, seen.round) == (3, 8, 9)
+        assert seen.seq_len_sum == sum(done.seq_lens) == made.seq_len_sums[9]
+        assert seen.seq_len_max == max(done.seq_lens)
+        assert all(100 <= length < 108 for length in done.seq_lens)
+        assert done.tokens == 4 + sum(done.accepted) == made.tokens[9]
+        assert len(done.accepted) == 4
+        assert 0.0 < seen.kv_free < 1.0
+
+    def test_periods_are_noisy_and_unknown_after_a_prefill(self):
+        policy = Scripted(lambda _: 0)
+        run_scenario(policy, replace(HALF, prefills=0.3, outliers=0.02), rounds=4000)
+        periods = [outcome.period for outcome in policy.outcomes]
+        assert periods[0] is None
+        assert periods.count(None) / 4000 == pytest.approx(0.3, abs=0.03)
+        known = np.array([period for period in periods if period is not None])
+        assert (known > 1.8).mean() == pytest.approx(0.02, abs=0.008)
+        assert known[known < 1.8].std() == pytest.approx(0.02, abs=0.002)
+        assert np.median(known) == pytest.approx(1.0, abs=0.005)
+
+    def test_upkeep_guesses_the_token_after_it(self):
+        policy = Scripted(lambda index: 0 if index % 500 else 1)
+        server = replace(SERVER, extend=0.1, upkeep_window=4)
+        run_scenario(policy, replace(HALF, server=server), rounds=4000, **UNBOUND)
+        passes = [outcome.round for outcome in policy.outcomes if outcome.upkeep]
+        assert passes[:3] == [4, 8, 12]
+        guessed = [outcome for outcome in policy.outcomes if outcome.guesses]
+        assert [outcome.round for outcome in guessed[:3]] == [5, 9, 13]
+        assert {outcome.guesses for outcome in guessed} == {4}
+        right = sum(outcome.right_guesses for outcome in guessed)
+        assert right / (4 * len(guessed)) == pytest.approx(0.5, abs=0.03)
+
+    def test_the_same_seed_gives_the_same_run(self):
+        first, again, other = (score(run(lambda _: 3, seed=seed)) for seed in (1, 1, 2))
+        assert first == again
+        assert first.tokens_per_second != other.tokens_per_second
+
+    def test_policies_meet_the_same_drafts(self):
+        deep, shallow = Scripted(lambda _: 3), Scripted(lambda _: 1)
+        for policy in (deep, shallow):
+            run_scenario(policy, HALF, rounds=50, **UNBOUND)
+        for one, other in zip(deep.outcomes, shallow.outcomes, strict=True):
+            assert tuple(min(1, right) for right in one.accepted) == other.accepted
+
+    def test_the_guard_is_in_force(self):
+        made = run(lambda index: index % 2, min_dwell=10)
+        assert made.counters.switches <= 10
+        assert score(made).switches == made.counters.switches
