@@ -14,7 +14,7 @@ _ROUNDS = 48.0
 _EVIDENCE = 7.0
 
 #: Trials before there is an estimate that could change.
-_ENOUGH = 20.0
+_ENOUGH = 30.0
 
 #: Rounds between two looks at what a change would look like.
 _REFRESH = 16
@@ -83,7 +83,7 @@ class Proportion:
         keep = 1.0 - trials / max(_TRIALS, trials * _ROUNDS)
         self.right = self.right * keep + right
         self.trials = self.trials * keep + trials
-        if self._age % _REFRESH == 0 and self.trials >= _ENOUGH:
+        if self._age % _REFRESH == 0:
             self._expect()
         self._age += 1
         for alarm in (self._fall, self._rise):
@@ -94,10 +94,15 @@ class Proportion:
                 self._fall.reset()
                 self._rise.reset()
                 self._expect()
+                self._age = 1
                 return True
         return False
 
     def _expect(self) -> None:
+        if self.trials < _ENOUGH:
+            self._fall.rest()
+            self._rise.rest()
+            return
         mean = min(max(self.right / self.trials, _EDGE), 1.0 - _EDGE)
         self._fall.expect(mean, mean / 3)
         self._rise.expect(mean, (2 + mean) / 3)
@@ -118,6 +123,9 @@ class _Alarm:
     def expect(self, mean: float, changed: float) -> None:
         self._when_right = log(changed / mean)
         self._when_wrong = log((1.0 - changed) / (1.0 - mean))
+
+    def rest(self) -> None:
+        self._when_right = self._when_wrong = 0.0
 
     def reset(self) -> None:
         self._sum = self.right = self.trials = 0.0

@@ -64,7 +64,8 @@ class Expected(NamedTuple):
         errors: Standard error of a_j, at index j - 1.
 
         hopeful: E(k) if each a_j were half a standard error better than the trials so far say,
-            stale or not: what there is to hope for where little was tried, unless it has fallen.
+            stale or not: what there is to hope for where little was tried. Where a_j fell
+            suddenly, half a standard error worse.
     """
 
     tokens: list[float]
@@ -172,11 +173,10 @@ class AcceptanceModel:
             total = trials + strength
             mean = (proportion.right * stale + strength * mean) / total
             rates.append(mean)
-            hope = mean
-            if proportion.hopeful:
-                tried = proportion.trials + strength + 1.0
-                hope = min(mean + _HOPE * sqrt(mean * (1.0 - mean) / tried), 1.0)
-            hopes.append(hope)
+            hope = _HOPE if proportion.hopeful else -_HOPE
+            tried = proportion.trials + strength + 1.0
+            hope = mean + hope * sqrt(mean * (1.0 - mean) / tried)
+            hopes.append(min(max(hope, 0.0), 1.0))
             strength = _DEEPER
             errors.append(sqrt(_OVERDISPERSION * mean * (1.0 - mean) / (total + 1.0)))
         if self._by_length:
@@ -248,7 +248,7 @@ class AcceptanceModel:
                 break
             right = trials - failed
             if proportions[position].count(right, trials):
-                self._doubt(proportions, position + 1, len(counts) - 1)
+                self._doubt(proportions, position + 1)
                 self.changes += 1
             if pooled:
                 self._seen[position] = self.rounds
@@ -259,7 +259,7 @@ class AcceptanceModel:
             return
         self._seen[0] = self.rounds
         if self._pool[0].count(right, guesses):
-            self._doubt(self._pool, 1, 1)
+            self._doubt(self._pool, 1)
             self.changes += 1
         requests = sum(self._lengths)
         if not self._by_length or not requests:
@@ -268,11 +268,11 @@ class AcceptanceModel:
             if count:
                 share = count / requests
                 if proportions[0].count(right * share, guesses * share):
-                    self._doubt(proportions, 1, 1)
+                    self._doubt(proportions, 1)
 
-    def _doubt(self, proportions: list[Proportion], first: int, observed: int) -> None:
-        # What is known of deeper positions that this round did not try is from before the change.
-        for proportion in proportions[max(first, observed) :]:
+    def _doubt(self, proportions: list[Proportion], first: int) -> None:
+        # Most of what is known of deeper positions is from before the change.
+        for proportion in proportions[first:]:
             proportion.forget(_DOUBTED)
 
 

@@ -132,7 +132,7 @@ class Goodput(Policy):
         if best == 0 and force and prospects.costs[force].error > 0.13:
             return self._say(best, "unmeasured", None, "")
         if best != force:
-            self._pressure += gain - max(self.min_gain / 2, 0.25 * prospects.errors[best])
+            self._pressure += gain - max(self.min_gain / 2, 0.15 * prospects.errors[best])
             self._pressure = max(self._pressure, 0.0)
             patience = _PATIENCE * (1.0 + self._restless * self._restless)
             if force == 0:
