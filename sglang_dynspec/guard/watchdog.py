@@ -97,6 +97,7 @@ class Watchdog:
         elif self._hinted and not self._misled:
             # Taken for wrong until a draft is right, so that there is one such retry to a wait.
             self._misled = True
+            self._hinted = False
         else:
             return False
         self._retry_until = round_index + (batch_size < _EVIDENCE)

@@ -50,13 +50,15 @@ class Cycle:
         self.rounds = rounds
         self.observe = observe
 
-    def __call__(self, batch_size=1, accepted=None, period=None, **fields):
+    def __call__(self, batch_size=1, accepted=None, period=None, upkeep=False, **fields):
         rounds = self.rounds
         observation = self.observe(
             batch_size, depth=rounds.depth, depth_age=rounds.depth_age, round=rounds.round, **fields
         )
         plan = rounds.plan(observation)
-        if accepted is None:
+        if callable(accepted):
+            accepted = accepted(plan.depth) if plan.depth else ()
+        elif accepted is None:
             accepted = (0,) * batch_size if plan.depth else ()
         rounds.learn(
             Outcome(
@@ -66,7 +68,8 @@ class Cycle:
                 batch_size=batch_size,
                 accepted=accepted,
                 tokens=batch_size + sum(accepted),
-                period=period,
+                period=period(plan.depth) if callable(period) else period,
+                upkeep=upkeep,
             )
         )
         return plan
