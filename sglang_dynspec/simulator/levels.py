@@ -1,19 +1,21 @@
 """
-Levels of acceptance: how it changes with time, as a factor from 0.0 to 1.0.
+Factors that change with time: the level of acceptance, 0.0 to 1.0, and the pace of a server.
 """
 
+import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Level of acceptance in each round, 0.0 to 1.0, given how many rounds.
+#: A factor for each round, given how many rounds.
 MakeLevels = Callable[[int], NDArray[np.float64]]
 
 
 def level_one(rounds: int) -> NDArray[np.float64]:
     """
-    Keep the level of acceptance at 1.
+    Keep the factor at 1.
 
     Args:
         rounds: Rounds.
@@ -63,6 +65,33 @@ def wave(low: float, high: float, *, period: int) -> MakeLevels:
         at = np.arange(rounds) // 16 * 16
         high_part = (1.0 + np.cos(2 * np.pi * at / period)) / 2
         levels: NDArray[np.float64] = low + (high - low) * high_part
+        return levels
+
+    return make
+
+
+def wobble(middle: float, deviation: float, *, memory: int, seed: int) -> MakeLevels:
+    """
+    Let the level wander around a middle, as topics come and go (an AR(1) process).
+
+    Args:
+        middle: Its mean.
+
+        deviation: Its standard deviation.
+
+        memory: Rounds after which it has forgotten two thirds of where it was.
+
+        seed: Decides the path, which is the same in every run.
+
+    Returns:
+        What makes the level of every round, clipped to 0.0 to 1.0.
+    """
+
+    def make(rounds: int) -> NDArray[np.float64]:
+        keep = math.exp(-1.0 / memory)
+        shocks = np.random.default_rng(seed).normal(size=rounds) * math.sqrt(1.0 - keep * keep)
+        path = list(itertools.accumulate(shocks.tolist(), lambda at, shock: keep * at + shock))
+        levels: NDArray[np.float64] = np.clip(middle + deviation * np.array(path), 0.0, 1.0)
         return levels
 
     return make

@@ -127,7 +127,7 @@ def run_scenario(  # noqa: PLR0915  # one round, top to bottom
     path = None if isinstance(load, Rollouts) else load(total, load_rng)
     noise = _noise(scenario, total, noise_rng)
     followed_prefill = (noise_rng.random(total) < scenario.prefills).tolist()
-    levels = scenario.levels(total).tolist()
+    levels, pace = scenario.levels(total).tolist(), scenario.pace(total).tolist()
     batch = SyntheticBatch(scenario, path, (seeds[2], seeds[3]))
 
     limits = Limits(depths=depths, max_running_requests=256, seed=seed)
@@ -191,6 +191,7 @@ def run_scenario(  # noqa: PLR0915  # one round, top to bottom
             batch.advance(1)
         if upkeep and window:
             seconds += server.upkeep_seconds(padded)
+        seconds *= pace[index]
         period = seconds * noise[index]
         now += period
         tokens = size + sum(accepted)

@@ -54,6 +54,8 @@ class Scenario:
 
         levels: The level of acceptance in each round.
 
+        pace: The factor in each round on what rounds cost.
+
         depths: Candidate depths.
 
         warm_up: Rounds at the start that count for nothing but transitions.
@@ -84,6 +86,7 @@ class Scenario:
     drafts: DraftQuality
     load: MakePath | Rollouts
     levels: MakeLevels = field(default=level_one)
+    pace: MakeLevels = field(default=level_one)
     depths: tuple[int, ...] = (0, 1, 3)
     warm_up: int = 512
     horizon: int = 2048

@@ -13,7 +13,7 @@ import numpy as np
 from sglang_dynspec._sources import closest
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.simulator.drafts import DraftQuality, Kind, geometric
-from sglang_dynspec.simulator.levels import phases, wave
+from sglang_dynspec.simulator.levels import phases, wave, wobble
 from sglang_dynspec.simulator.load import Path, Rollouts, bursts, on_off, ramp, steady, wandering
 from sglang_dynspec.simulator.scenario import MakePath, Scenario, Transition
 from sglang_dynspec.simulator.server import H200_8B, NVLINK_MOE, PCIE_1T, SMALL_GPU
@@ -129,6 +129,7 @@ def _steady_scenarios() -> tuple[Scenario, ...]:
             expected=1,
         ),
         _fixed("moe-chat-4", "drafts cost experts", server=moe, drafts=CHAT, expected=1),
+        _fixed("moe-fair-4", "depth 1 loses 1 %", server=moe, drafts=FAIR, expected=0),
         _fixed("moe-poor-4", "off at a small batch", server=moe, drafts=POOR, expected=0),
         _fixed("moe-chat-64", "all experts are read", server=moe, drafts=CHAT, expected=3),
         _fixed("small-chat-4", "below the knee", server=small, drafts=CHAT, expected=3),
@@ -238,6 +239,22 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             drafts=GOOD,
             load=_steady(96),
             levels=wave(0.3, 1.0, period=1600),
+        ),
+        Scenario(
+            name="wobble",
+            summary="acceptance wanders by a tenth as topics come and go",
+            server=H200_8B,
+            drafts=GOOD,
+            load=_steady(128),
+            levels=wobble(0.75, 0.1, memory=60, seed=7),
+        ),
+        Scenario(
+            name="throttle",
+            summary="the GPU slows down by 40 %, and recovers",
+            server=H200_8B,
+            drafts=FAIR,
+            load=_steady(96),
+            pace=phases((0, 1.0), (1000, 1.4), (1800, 1.0)),
         ),
         Scenario(
             name="length",

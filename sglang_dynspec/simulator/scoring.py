@@ -85,11 +85,27 @@ class Score:
         """
         Give the figures as plain JSON types.
         """
-        return asdict(self) | {
-            "depth_shares": {str(depth): share for depth, share in self.depth_shares.items()},
-            "oracle_shares": {str(depth): share for depth, share in self.oracle_shares.items()},
-            "reactions": [asdict(reaction) for reaction in self.reactions],
-        }
+        return _rounded_floats(
+            asdict(self)
+            | {
+                "depth_shares": {str(depth): part for depth, part in self.depth_shares.items()},
+                "oracle_shares": {str(depth): part for depth, part in self.oracle_shares.items()},
+                "reactions": [asdict(reaction) for reaction in self.reactions],
+            }
+        )
+
+
+def _rounded_floats(figures: dict[str, Any]) -> dict[str, Any]:
+    """
+    Round floats to six digits after the point, those in nested objects as well.
+    """
+    return {name: _rounded(figure) for name, figure in figures.items()}
+
+
+def _rounded(figure: Any) -> Any:
+    if isinstance(figure, float):
+        return round(figure, 6)
+    return _rounded_floats(figure) if isinstance(figure, dict) else figure
 
 
 def true_rates(run: ScenarioRun) -> NDArray[np.float64]:
@@ -192,7 +208,7 @@ def _true_seconds(run: ScenarioRun) -> NDArray[np.float64]:
         ]
         for depth in run.scenario.depths
     ]
-    return np.array(seconds)
+    return np.array(seconds) * run.scenario.pace(len(run.batch_sizes))
 
 
 def short_probes(probes: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -95,6 +95,18 @@ class TestShare:
         np.testing.assert_allclose(lengths[:, 49], [1.0, 1.5, 1.875])
         np.testing.assert_allclose(lengths[:, 50], [1.0, 1.25, 1.25 + 1 / 16 + 1 / 64])
 
+    def test_a_slower_pace_is_the_oracles_too(self):
+        slow = replace(HALF, pace=phases((0, 1.0), (50, 2.0)))
+        made = run(lambda _: 1, slow)
+        assert made.seconds[[49, 50]].tolist() == [1.25, 2.5]
+        np.testing.assert_allclose(true_rates(made)[:2, 50], [2.0, 2.4])
+        assert score(made).share == 1.0
+
+    def test_json_is_rounded(self):
+        shown = score(run(lambda _: 0)).as_json()
+        assert shown["share"] == 0.833333
+        assert shown["depth_shares"] == {"0": 1.0, "1": 0.0, "3": 0.0}
+
     def test_plain_rounds_are_charged_their_upkeep(self):
         server = replace(SERVER, extend=0.5, upkeep_window=4)
         scenario = replace(HALF, server=server, drafts=geometric(0.0), noise=0.0, outliers=0.0)

@@ -8,7 +8,7 @@ import pytest
 from sglang_dynspec.simulator import SERVERS, DraftQuality, Kind, Rollouts, SyntheticServer
 from sglang_dynspec.simulator.batch import SyntheticBatch
 from sglang_dynspec.simulator.drafts import geometric
-from sglang_dynspec.simulator.levels import level_one, phases, wave
+from sglang_dynspec.simulator.levels import level_one, phases, wave, wobble
 from sglang_dynspec.simulator.load import bursts, on_off, ramp, steady, wandering
 from sglang_dynspec.simulator.scenario import Scenario
 
@@ -144,6 +144,15 @@ class TestLoads:
         assert phases((0, 1.0), (2, 0.5))(4).tolist() == [1.0, 1.0, 0.5, 0.5]
         turns = wave(0.2, 1.0, period=64)(64)
         assert turns[[0, 15, 16, 32, 48]] == pytest.approx([1.0, 1.0, 0.6, 0.2, 0.6])
+
+    def test_wobble_has_a_mean_a_deviation_and_a_memory(self):
+        made = wobble(0.5, 0.1, memory=50, seed=0)
+        path = made(100_000)
+        assert (path.mean(), path.std()) == pytest.approx((0.5, 0.1), abs=0.01)
+        assert np.corrcoef(path[50:], path[:-50])[0, 1] == pytest.approx(np.exp(-1), abs=0.05)
+        # A shorter run is the beginning of a longer one.
+        assert (made(10) == path[:10]).all()
+        assert wobble(0.5, 9.0, memory=1, seed=0)(100).max() == 1.0
 
     def test_rollouts_have_a_median_and_a_tail(self):
         lengths = Rollouts(batch_size=4000, tokens=300, spread=0.8).lengths(
