@@ -18,6 +18,9 @@ _SHARE = 0.08
 #: Unusual rounds in a row, all longer or all shorter, that are no chance but a change.
 _CHANGED = 6
 
+#: Rounds a mean is worth that was not measured but scaled.
+_DOUBTED = 3.0
+
 #: Batch sizes up to this have a bucket each; above it there are this many to a doubling.
 _EXACT = 16
 _PER_OCTAVE = 4
@@ -77,7 +80,7 @@ class Cell:
         self._streak = 0
         self._streak_sum = 0.0
 
-    def add(self, seconds: float, batch_size: float, tokens: float) -> None:
+    def add(self, seconds: float, batch_size: float, tokens: float) -> float:
         """
         Count a round.
 
@@ -87,6 +90,9 @@ class Cell:
             batch_size: Its padded batch size.
 
             tokens: Sum of the committed lengths of its batch.
+
+        Returns:
+            By what factor the server has been found to have changed its pace; 1.0 for not at all.
         """
         mean = self.seconds
         off = seconds - mean
@@ -102,7 +108,7 @@ class Cell:
             if -limit <= off <= limit:
                 self._streak = 0
             elif self._unusual(seconds, 1 if off > 0 else -1):
-                return
+                return self.seconds / mean
             else:
                 off = limit if off > 0 else -limit
             self.noise += (min(abs(off) / mean, 0.5) - self.noise) / _MEMORY
@@ -111,6 +117,14 @@ class Cell:
         self.seconds += off * weight
         self.batch_size += (batch_size - self.batch_size) * weight
         self.tokens += (tokens - self.tokens) * weight
+        return 1.0
+
+    def scale(self, factor: float) -> None:
+        """
+        Follow a change of pace found elsewhere: multiply the mean, and trust it less.
+        """
+        self.seconds *= factor
+        self.rounds = min(self.rounds, _DOUBTED)
 
     def _unusual(self, seconds: float, side: int) -> bool:
         """Note an unusual round, and say whether it makes a change."""

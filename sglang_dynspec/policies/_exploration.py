@@ -1,145 +1,260 @@
 """
-When to look at a depth that is not in force: what may be spent on it, and what it may bring.
+When to look at a depth that is not in force: what that may bring, and what may be spent on it.
 """
 
-#: Rounds' worth of tokens that may be lost before any were earned, and that are saved up at most.
-_ALLOWANCE = 4.0
-_SAVINGS = 6.0
+from math import log
+
+from sglang_dynspec.observation import Outcome
+from sglang_dynspec.policies._prospects import Prospects
+
+#: Rounds of a probe: the first also pays for the change, the second is measured. Where a depth
+#: never ran at the batch size, one is enough to see whether it is out of the question.
+_ROUNDS = 2
+_GLANCE = 1
+
+#: Rounds between the end of a probe and the next one: its outcomes have to be in.
+_SPACING = 4
 
 #: Rounds between two probes of a depth: first, and doubled each time up to the last.
 _FIRST_INTERVAL = 8
 _LAST_INTERVAL = 64
 
-#: Rounds between two probes of a depth at most, and the share of the budget each depth may use.
-_LONGEST_INTERVAL = 200
+#: Share of the budget one depth may use, and rounds between its probes at most on that account.
 _DEPTH_SHARE = 0.25
+_LONGEST_INTERVAL = 200
 
-#: The same for a depth that cannot win by what is known.
+#: Rounds between two probes of a depth that cannot win by what is known.
 _HOPELESS_INTERVAL = 2000
 
-#: Rounds until a probe that was not run is tried again.
+#: Rounds until a depth is probed that never ran at the batch size, or whose probe was refused.
+_NEW = 16
 _RETRY = 32
 
-#: Rounds between the end of a probe and the next one: its outcomes have to be in.
-_SPACING = 4
+#: Standard errors a depth may be behind and still be worth a look, and the least worth knowing.
+_HOPE = 2.5
+_SURE = 0.006
+
+#: Rounds without a trial of the first draft after which plain looks at speculation anyway.
+_BLIND = 200
+
+#: Change of the tokens of a round that is reason to look at the other depths again.
+_DRIFT = 0.04
+
+#: How far the batch size may be from its recent mean: what is passing is not worth measuring.
+_PASSING = 0.15
+
+#: Rounds' worth of tokens that may be lost before any were earned, and that are saved up at most.
+_ALLOWANCE = 4.0
+_SAVINGS = 6.0
+
+#: Rounds' worth of tokens that a round of a probe is charged at most: the rest is an outlier.
+_OUTLIER = 8.0
 
 
-class Budget:
+class Exploration:
     """
-    Tokens that probes may lose: a share of those delivered, and a little in advance.
+    Chooses probes, spaces them out and keeps within a budget.
 
-    Args:
-        share: The share, 0.005 for 0.5 %.
+    A depth is worth a probe where its predicted rate, given how sure that is, could be the best. It
+    is looked at after 8 rounds, then after twice as many each time up to 64, or as often as a
+    quarter of the budget pays for, but every 200 rounds at least. So close contenders, which cost
+    next to nothing to look at, are known well, and a depth that is out of the question is all but
+    left alone.
 
-    Attributes:
-        tokens: What may be lost now; below 0 where a probe cost more than expected.
-    """
-
-    __slots__ = ("_opened", "_share", "tokens")
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._opened = False
-        self.tokens = 0.0
-
-    def earn(self, tokens: float) -> None:
-        """
-        Count the tokens of a round.
-        """
-        if not self._opened and tokens > 0.0 and self._share > 0.0:
-            self._opened = True
-            self.tokens = _ALLOWANCE * tokens
-        if self.tokens < _SAVINGS * tokens:
-            self.tokens += self._share * tokens
-
-    def spend(self, tokens: float) -> None:
-        """
-        Count the tokens lost by a probe.
-        """
-        self.tokens -= tokens
-
-
-class Schedule:
-    """
-    When each depth may be probed next.
+    The budget is an account: rounds earn a share of their tokens, and probes pay what they lose to
+    the depth in force, a re-entry's upkeep pass included. A probe starts where the account covers
+    what it is predicted to lose.
 
     Args:
         count: Number of candidate depths.
 
+        share: Share of the tokens that may be lost; 0 for no probes.
+
     Attributes:
+        tokens: What may be lost now; below 0 where a probe cost more than was predicted.
+
         probes: Probes begun.
     """
 
-    __slots__ = ("_due", "_intervals", "_last", "_quiet_until", "probes")
+    __slots__ = (
+        "_due",
+        "_intervals",
+        "_last",
+        "_left",
+        "_pending",
+        "_place",
+        "_quiet_until",
+        "_rate",
+        "_share",
+        "_size",
+        "_tokens_then",
+        "_tried",
+        "probes",
+        "tokens",
+    )
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, share: float) -> None:
+        self._share = share
         self._intervals = [_FIRST_INTERVAL] * count
         self._due = [0] * count
+        # When each depth was probed or ran last, and when a first draft was tried last.
         self._last = [0] * count
+        self._tried = 0
         self._quiet_until = _SPACING
+        # The probe that runs: its depth, rounds to go, outcomes to come, the rate it gives up.
+        self._place = 0
+        self._left = 0
+        self._pending: list[int] = []
+        self._rate = 0.0
+        # Tokens of a request in a round when intervals were last begun anew; mean batch size.
+        self._tokens_then = 0.0
+        self._size = 0.0
+        self.tokens = 0.0
         self.probes = 0
 
-    def quiet(self, now: int) -> bool:
+    def continued(self, index: int) -> int | None:
         """
-        Say whether it is too early for any probe.
-        """
-        return now < self._quiet_until
-
-    def due(self, index: int, now: int, *, hopeless: bool, unmeasured: bool) -> bool:
-        """
-        Say whether a depth may be probed.
+        Go on with the probe that runs.
 
         Args:
-            index: The depth's place among the candidates.
+            index: Index of the round about to run.
+
+        Returns:
+            The place of its depth, or None where no probe runs.
+        """
+        if not self._left:
+            return None
+        self._left -= 1
+        self._pending.append(index)
+        return self._place
+
+    def earn(self, tokens: float, batch_size: int) -> None:
+        """
+        Count a round that is no probe.
+
+        Args:
+            tokens: The tokens it is predicted to deliver.
+
+            batch_size: Its requests.
+        """
+        if not self._size:
+            self._size = batch_size
+            self.tokens = _ALLOWANCE * tokens
+        self._size += (batch_size - self._size) / 8
+        if self.tokens < _SAVINGS * tokens:
+            self.tokens += self._share * tokens
+
+    def begun(
+        self, prospects: Prospects, force: int, now: int, *, batch_size: int, index: int
+    ) -> int | None:
+        """
+        Begin a probe where one is due, may bring something and can be paid for.
+
+        Args:
+            prospects: What the depths promise.
+
+            force: Place of the depth in force.
 
             now: Rounds so far.
 
-            hopeless: Whether it cannot win by what is known.
+            batch_size: Requests of the round about to run.
 
-            unmeasured: Whether it never ran at this batch size.
+            index: Its index.
+
+        Returns:
+            The place of the depth to probe, or None.
         """
-        if unmeasured and not hopeless:
-            return now >= self._last[index] + _RETRY // 2
-        if hopeless:
-            return now >= self._last[index] + _HOPELESS_INTERVAL
-        return now >= self._due[index]
-
-    def begin(self, index: int, now: int, rounds: int, cost: float) -> None:
-        """
-        Note that a probe begins.
-
-        Args:
-            index: The depth's place among the candidates.
-
-            now: Rounds so far.
-
-            rounds: Rounds it takes.
-
-            cost: Tokens it loses, as a share of what the budget earns in a round.
-        """
+        if now < self._quiet_until or not self._share:
+            return None
+        if abs(batch_size / self._size - 1.0) > _PASSING:
+            return None
+        self._note_drift(prospects.tokens[force] / batch_size)
+        chosen, promise, price = -1, 0.0, 0.0
+        for place in range(len(prospects.rates)):
+            if place != force and self._due_now(prospects, force, place, now):
+                worth = self._worth(prospects, force, place)
+                if worth > promise:
+                    loss = prospects.loss(place, force, _rounds(prospects, place))
+                    if loss <= self.tokens:
+                        chosen, promise, price = place, worth, loss
+        if chosen < 0:
+            return None
+        rounds = _rounds(prospects, chosen)
         self.probes += 1
-        self._last[index] = now
+        self._place = chosen
+        self._left = rounds - 1
+        self._pending = [index]
+        self._rate = prospects.rates[force]
+        self._last[chosen] = now
         self._quiet_until = now + rounds + _SPACING
-        afforded = min(cost / _DEPTH_SHARE, _LONGEST_INTERVAL)
-        self._due[index] = now + max(self._intervals[index], int(afforded))
-        self._intervals[index] = min(2 * self._intervals[index], _LAST_INTERVAL)
+        afforded = price / (self._share * prospects.tokens[force] * _DEPTH_SHARE)
+        self._due[chosen] = now + max(
+            self._intervals[chosen], int(min(afforded, _LONGEST_INTERVAL))
+        )
+        self._intervals[chosen] = min(2 * self._intervals[chosen], _LAST_INTERVAL)
+        return chosen
 
-    def ran(self, index: int, now: int) -> None:
+    def learn(self, outcome: Outcome, place: int, now: int) -> bool:
         """
-        Note that a depth ran, probed or not.
-        """
-        self._last[index] = now
+        Take note of a round, and pay for it if it was a probe.
 
-    def refuse(self, index: int, now: int) -> None:
+        Args:
+            outcome: What it did.
+
+            place: The place of the depth that ran.
+
+            now: Rounds so far.
+
+        Returns:
+            Whether it was a round of a probe, and ran as planned.
         """
-        Note that a probe was not run as planned, so that it is tried again before long.
-        """
-        self._due[index] = now + _RETRY
+        self._last[place] = now
+        if outcome.depth or outcome.guesses:
+            self._tried = now
+        if outcome.round not in self._pending:
+            return False
+        self._pending.remove(outcome.round)
+        if place != self._place:
+            # Held back or forced away: not in vain, but not yet.
+            self._due[self._place] = now + _RETRY
+            return False
+        if outcome.period is not None and outcome.period > 0.0:
+            most = _OUTLIER * max(outcome.tokens, 0)
+            self.tokens -= min(max(outcome.period * self._rate - outcome.tokens, 0.0), most)
+        return True
 
     def restart(self) -> None:
         """
         Probe often again: something changed.
         """
-        for index in range(len(self._due)):
-            self._intervals[index] = _FIRST_INTERVAL
-            self._due[index] = 0
+        for place in range(len(self._due)):
+            self._intervals[place] = _FIRST_INTERVAL
+            self._due[place] = 0
+
+    def _note_drift(self, tokens: float) -> None:
+        if abs(tokens - self._tokens_then) > _DRIFT * tokens:
+            self._tokens_then = tokens
+            self.restart()
+
+    def _due_now(self, prospects: Prospects, force: int, place: int, now: int) -> bool:
+        error = prospects.errors[place]
+        behind = log(prospects.rates[force] / prospects.rates[place])
+        # What plain costs is always worth knowing: it is what all else falls back to.
+        hopeful = (behind < _HOPE * error and error > _SURE) or prospects.is_guess(0) > place
+        if place == 1 and force == 0 and now - self._tried > _BLIND:
+            hopeful = True
+        if not hopeful:
+            return now >= self._last[place] + _HOPELESS_INTERVAL
+        if not prospects.costs[place].rounds:
+            return now >= self._last[place] + _NEW
+        return now >= self._due[place]
+
+    def _worth(self, prospects: Prospects, force: int, place: int) -> float:
+        """Rank those that never ran here first, and of them the shallowest: it costs least."""
+        if not prospects.costs[place].rounds:
+            return prospects.rates[force] * (2.0 + len(prospects.rates) - place)
+        return prospects.rates[place] * (1.0 + _HOPE * prospects.errors[place])
+
+
+def _rounds(prospects: Prospects, place: int) -> int:
+    return _ROUNDS if prospects.costs[place].rounds else _GLANCE

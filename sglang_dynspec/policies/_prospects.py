@@ -8,17 +8,16 @@ from math import erf, log, sqrt
 from sglang_dynspec.acceptance import AcceptanceModel
 from sglang_dynspec.cost import Cost, CostModel
 
-#: Rounds for which the predicted costs of a batch size are kept.
+#: Rounds for which the predicted costs of a batch size are kept, and batch sizes kept at a time.
 _KEPT = 8
-
-#: Largest relative error of a cost to act upon: that of a batch size four times those measured.
-_KNOWN = 0.13
-
-#: Batch sizes whose costs are kept at a time.
 _CACHED = 64
 
+#: Relative error of a cost from which it is a guess and not acted upon: that of a depth never run,
+#: or of a batch size four times those that were measured.
+_GUESS = 0.13
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, kw_only=True)
 class Prospects:
     """
     Predictions for one batch, by place among the candidate depths.
@@ -34,7 +33,11 @@ class Prospects:
 
         errors: Standard error of ln(rate / rate of the depth in force), 0 for that depth.
 
-        best: Where the largest score is.
+        best: Place of the largest score among depths whose cost is no guess, plain included.
+
+        upkeep: Seconds of an upkeep pass.
+
+        confidence: Probability that no other depth is better than the best.
     """
 
     rates: tuple[float, ...]
@@ -43,18 +46,39 @@ class Prospects:
     costs: list[Cost]
     errors: list[float]
     best: int
+    upkeep: float
+    confidence: float
 
-    def confidence(self) -> float:
+    def is_guess(self, place: int) -> bool:
         """
-        Give the probability that no other depth is better than the best, by normal approximation.
+        Say whether what a depth costs is little more than a guess.
         """
-        chance = 1.0
-        for index, rate in enumerate(self.rates):
-            if index != self.best and rate > 0.0:
-                spread = sqrt(2.0) * max(self.errors[index], self.errors[self.best], 1e-6)
-                ahead = log(max(self.rates[self.best] / rate, 1e-9))
-                chance = min(chance, 0.5 * (1.0 + erf(ahead / spread)))
-        return chance
+        return self.costs[place].error > _GUESS
+
+    def gain(self, place: int, force: int) -> float:
+        """
+        Give the relative gain over the depth in force.
+        """
+        return self.scores[place] / self.scores[force] - 1.0
+
+    def loss(self, place: int, force: int, rounds: int) -> float:
+        """
+        Give the tokens that rounds at a depth lose to the depth in force.
+
+        Args:
+            place: The depth.
+
+            force: The depth in force.
+
+            rounds: Rounds; where they or the depth in force are plain they cost an upkeep pass.
+
+        Returns:
+            Tokens; below 0 where they gain.
+        """
+        seconds = rounds * self.costs[place].seconds
+        if place == 0 or force == 0:
+            seconds += self.upkeep
+        return seconds * self.rates[force] - rounds * self.tokens[place]
 
 
 class Forecast:
@@ -93,7 +117,7 @@ class Forecast:
         Predict what each depth promises.
 
         Args:
-            batch_size: Requests in the batch.
+            batch_size: Requests in the batch, at least 1.
 
             padded: The same, padded.
 
@@ -117,21 +141,28 @@ class Forecast:
             batch_size * expected.hopeful[depth] / cost.seconds
             for depth, cost in zip(depths, costs, strict=True)
         ]
-        here = depths[force]
+        here, sure = depths[force], costs[force].error ** 2
         errors = [
             0.0
-            if index == force
-            else sqrt(
-                expected.error(depth, here) ** 2 + costs[index].error ** 2 + costs[force].error ** 2
-            )
-            for index, depth in enumerate(depths)
+            if place == force
+            else sqrt(expected.error(depth, here) ** 2 + costs[place].error ** 2 + sure)
+            for place, depth in enumerate(depths)
         ]
-        # A depth whose cost is little more than a guess has to be probed first.
-        known = [index for index, cost in enumerate(costs) if index == 0 or cost.error <= _KNOWN]
-        best = max(known, key=scores.__getitem__)
-        if force and costs[force].error > _KNOWN:
-            best = 0
-        return Prospects(rates, scores, tokens, costs, errors, best)
+        best = 0
+        if not force or costs[force].error <= _GUESS:
+            for place, cost in enumerate(costs):
+                if cost.error <= _GUESS and scores[place] > scores[best]:
+                    best = place
+        return Prospects(
+            rates=rates,
+            scores=scores,
+            tokens=tokens,
+            costs=costs,
+            errors=errors,
+            best=best,
+            upkeep=self._cost.upkeep_seconds(padded),
+            confidence=_confidence(rates, errors, best),
+        )
 
     def _costs_at(self, padded: int, length_sum: int, now: int) -> list[Cost] | None:
         if now >= self._costs_until or len(self._costs) >= _CACHED:
@@ -147,3 +178,13 @@ class Forecast:
                 costs.append(cost)
             self._costs[padded] = costs
         return costs
+
+
+def _confidence(rates: tuple[float, ...], errors: list[float], best: int) -> float:
+    """Compare the best with each other depth by normal approximation; the closest decides."""
+    chance = 1.0
+    for place, rate in enumerate(rates):
+        if place != best:
+            spread = sqrt(2.0) * max(errors[place], errors[best], 1e-6)
+            chance = min(chance, 0.5 * (1.0 + erf(log(rates[best] / rate) / spread)))
+    return chance

@@ -2,53 +2,73 @@
 `Goodput`: the depth that delivers the most tokens per second, by what was measured.
 """
 
-from math import log
-
 from sglang_dynspec.acceptance import AcceptanceModel
-from sglang_dynspec.cost import CostModel
+from sglang_dynspec.cost import Calibration, CostModel
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.observation import Observation, Outcome, Plan
-from sglang_dynspec.policies._exploration import Budget, Schedule
+from sglang_dynspec.policies._exploration import Exploration
 from sglang_dynspec.policies._prospects import Forecast, Prospects
 from sglang_dynspec.policy import Limits, Policy
 
 #: Rounds between two predictions for a batch that stays as it is.
 _REFRESH = 4
 
-#: Rounds a probe takes: the first also pays for the change, the second is measured.
-_PROBE_ROUNDS = 2
-
-#: Largest batch that starts at the largest depth: one probe of it would teach too little.
+#: Largest batch that starts at the largest depth: a probe of so few requests would teach little of
+#: what is accepted, so that is learned in force.
 _SMALL = 8
-
-#: Standard errors a depth may be behind and still be worth a look, and the least worth knowing.
-_HOPE = 2.5
-_SURE = 0.006
 
 #: Rounds' worth of tokens to lose, by prediction, before a switch.
 _PATIENCE = 0.25
 
-#: Rounds after which a past switch weighs half in how patient to be with the next.
+#: Share of its standard error that a predicted gain has to exceed to count.
+_DOUBT = 0.15
+
+#: Rounds in which the memory of past switches fades by half.
 _RESTLESS = 150
 
 #: Share of the pressure to switch that stays when the depth in force looks best again.
 _RELIEF = 0.8
 
-#: Change of the tokens of a request in a round that is reason to look at the other depths again.
-_DRIFT = 0.04
-
-#: Rounds without any trial of the first position after which plain looks at speculation anyway.
-_BLIND = 200
+#: Reasons of plans, and what keeps the best depth from being planned.
+START = "start"
+MEASURING = "measuring"
+GOODPUT = "goodput"
+PROBE = "probe"
+UNMEASURED = "unmeasured"
+HYSTERESIS = "hysteresis"
 
 
 class Goodput(Policy):
     """
-    Run the depth of the largest B x E(k) / t(k, B, S), tokens per second, by what was measured.
+    Run the depth of the largest B x E(k) / t(k, B, S): tokens per second, by what was measured.
+
+    E(k) comes from `AcceptanceModel` and t(k, B, S) from `CostModel`, which starts from a
+    calibration where there is one. At a fixed batch size the same depth also has the least time per
+    output token.
+
+    - **Switching** waits until the depth in force has lost, by prediction, a quarter of a round's
+      tokens, plus an upkeep pass where plain rounds are left: at once for a gain of half, after
+      dozens of rounds for one of a percent. Recent switches make it wait longer. So noise does not
+      flip it, and neither does a tie.
+    - **Probing** looks at other depths for a round or two, as `Exploration` says.
+    - **A batch size far above all that were measured** is decoded plainly until a probe has shown
+      what speculating costs there. One far below is not: there it can only cost less.
+    - **It starts** plain and probes, or at the largest depth where the batch is small.
+
+    Args:
+        exploration: Share of the tokens that probes may cost; 0 for no probes. The guard has a
+            budget of its own, ``exploration_budget``, and holds what exceeds it.
+
+        min_gain: Smallest predicted relative gain to switch for. The guard's ``dead_band`` holds
+            what is below it as well.
+
+    Raises:
+        ConfigError: An option is out of range.
 
     Attributes:
-        exploration: Share of the tokens that probes may cost.
+        acceptance: What is known of acceptance.
 
-        min_gain: Smallest predicted gain to switch for.
+        cost: What is known of the cost of rounds.
     """
 
     uses_time = True
@@ -66,86 +86,48 @@ class Goodput(Policy):
 
     def configure(self, limits: Limits) -> None:
         """
-        Start afresh within the limits.
+        Start afresh within the limits, from their calibration where they have one.
+
+        Raises:
+            ConfigError: The calibration cannot be read, or was measured on another server.
         """
         super().configure(limits)
-        self._depths = limits.depths
-        self._place = {depth: index for index, depth in enumerate(limits.depths)}
+        self._place = {depth: place for place, depth in enumerate(limits.depths)}
         self.acceptance = AcceptanceModel(limits.largest)
         self.cost = CostModel(limits.depths)
+        if limits.calibration is not None:
+            calibration = Calibration.load(limits.calibration)
+            calibration.check(limits.identity)
+            self.cost.load(calibration)
         self._forecast = Forecast(limits.depths, self.acceptance, self.cost)
-        self._budget = Budget(self.exploration)
-        self._schedule = Schedule(len(limits.depths))
+        self._exploration = Exploration(len(limits.depths), self.exploration)
         self._prospects: Prospects | None = None
         self._now = 0
         self._refresh_at = 0
-        self._padded = 0
-        self._force = 0
-        self._mean_batch = 0.0
+        # What the last prediction was for: padded batch size and place of the depth in force.
+        self._batch = (0, 0)
         self._pressure = 0.0
         self._restless = 0.0
-        self._probe: Plan | None = None
-        self._probe_left = 0
-        self._tokens_then = 1.0
-        self._probe_rounds: dict[int, float] = {}
-        self._probe_rate = 0.0
-        self._last_first = 0
-        self._plan = Plan(depth=0, reason="start")
+        self._plan = Plan(depth=0, reason=START)
 
     def decide(self, observation: Observation) -> Plan:
         """
         Decide by the predictions, and now and then look at another depth.
         """
         self._now += 1
-        size = observation.batch_size
         force = self._place.get(observation.depth, 0)
-        if size < 1:
-            return self._stay(force, "empty")
+        if observation.batch_size < 1:
+            return self._said(force, MEASURING)
+        probed = self._exploration.continued(observation.round)
+        if probed is not None:
+            return self._said(probed, PROBE, probe=True)
+        prospects = self._predicted(observation, force)
         if observation.depth_age == 0:
-            depth = self._depths[-1] if size <= _SMALL else 0
-            return Plan(depth=depth, reason="start")
-        if self._probe_left and self._probe is not None:
-            self._probe_left -= 1
-            self._probe_rounds[observation.round] = 0.0
-            return self._probe
-        padded = observation.padded_batch_size
-        if force != self._force:
-            self._restless = self._restless + 1.0
-            self._pressure = 0.0
-        if (
-            padded != self._padded
-            or force != self._force
-            or self._now >= self._refresh_at
-            or self._prospects is None
-        ):
-            self._padded = padded
-            self._force = force
-            self._refresh(observation)
-        prospects = self._prospects
-        self._restless *= 1.0 - 0.7 / _RESTLESS
-        self._mean_batch += (size - self._mean_batch) / 8 if self._mean_batch else size
+            return self._said(self._first(observation.batch_size), START)
         if prospects is None:
-            return self._stay(force, "measuring")
-        self._budget.earn(prospects.tokens[force])
-        best = prospects.best
-        gain = prospects.scores[best] / prospects.scores[force] - 1.0
-        if best == 0 and force and prospects.costs[force].error > 0.13:
-            return self._say(best, "unmeasured", None, "")
-        if best != force:
-            self._pressure += gain - max(self.min_gain / 2, 0.15 * prospects.errors[best])
-            self._pressure = max(self._pressure, 0.0)
-            patience = _PATIENCE * (1.0 + self._restless * self._restless)
-            if force == 0:
-                upkeep = self.cost.upkeep_seconds(padded)
-                patience += upkeep / prospects.costs[best].seconds
-            if gain >= self.min_gain and self._pressure >= patience:
-                return self._say(best, "goodput", gain, "")
-        else:
-            self._pressure *= _RELIEF
-        probe = self._probing(observation, prospects, force)
-        if probe is not None:
-            return probe
-        return self._say(force, "goodput", None, "hysteresis" if best != force else "")
+            return self._said(force, MEASURING)
+        self._exploration.earn(prospects.tokens[force], observation.batch_size)
+        return self._switched(prospects, force) or self._kept(prospects, force, observation)
 
     def learn(self, outcome: Outcome) -> None:
         """
@@ -153,124 +135,100 @@ class Goodput(Policy):
         """
         changed = self.acceptance.observe(outcome)
         measured = self.cost.observe(outcome)
-        index = self._place.get(outcome.depth)
-        if index is not None:
-            self._schedule.ran(index, self._now)
-        if outcome.depth or outcome.guesses:
-            self._last_first = self._now
-        charged = self._probe_rounds.pop(outcome.round, None)
-        if charged is not None and outcome.depth != self._depths[self._probed]:
-            self._schedule.refuse(self._probed, self._now)
-        elif charged is not None:
-            if outcome.period is not None and 0.0 < outcome.period < 1e3:
-                self._budget.spend(max(outcome.period * self._probe_rate - outcome.tokens, 0.0))
-            if measured:
-                self._forecast.forget()
-                self._refresh_at = self._now
+        place = self._place.get(outcome.depth)
+        if place is None:
+            return
+        if self._exploration.learn(outcome, place, self._now) and measured:
+            self._forecast.forget()
+            self._refresh_at = self._now
         if changed:
-            self._schedule.restart()
+            self._exploration.restart()
             self._refresh_at = self._now
 
-    def _refresh(self, observation: Observation) -> None:
-        self._refresh_at = self._now + _REFRESH
-        self._prospects = self._forecast.prospects(
-            observation.batch_size,
-            observation.padded_batch_size,
-            observation.seq_len_sum,
-            self._force,
-            self._now,
-        )
+    def _first(self, batch_size: int) -> int:
+        """Choose the place to start at."""
         if self._prospects is not None:
-            self._sure = self._prospects.confidence()
+            return self._prospects.best
+        return len(self._place) - 1 if batch_size <= _SMALL else 0
 
-    def _probing(self, observation: Observation, prospects: Prospects, force: int) -> Plan | None:
-        """Begin a probe where one is due, may bring something and can be paid for."""
-        now = self._now
-        if self._schedule.quiet(now) or self.exploration == 0.0:
-            return None
-        size = observation.batch_size
-        if not 0.85 * self._mean_batch <= size <= 1.15 * self._mean_batch:
-            return None
-        drifted = prospects.tokens[force] / size / self._tokens_then - 1.0
-        if not -_DRIFT < drifted < _DRIFT:
-            self._schedule.restart()
-            self._tokens_then = prospects.tokens[force] / size
-        blind = force == 0 and now - self._last_first > _BLIND
-        top = prospects.rates[force]
-        chosen, promise, price = -1, 0.0, 0.0
-        for index, rate in enumerate(prospects.rates):
-            if index == force:
-                continue
-            error = prospects.errors[index]
-            hopeful = log(top / rate) < _HOPE * error and error > _SURE
-            # What plain costs is always worth knowing: it is what all else falls back to.
-            if (index == 0 and prospects.costs[0].error > 0.13) or (index == 1 and blind):
-                hopeful = True
-            unmeasured = prospects.costs[index].rounds == 0.0
-            if not self._schedule.due(index, now, hopeless=not hopeful, unmeasured=unmeasured):
-                continue
-            # Unmeasured ones first, the shallowest of them before the deeper ones: it is the
-            # cheapest, and what it costs says something about those.
-            bound = (
-                top * (2.0 + len(self._depths) - index)
-                if unmeasured
-                else rate * (1.0 + _HOPE * error)
+    def _predicted(self, observation: Observation, force: int) -> Prospects | None:
+        """Predict anew if the batch, the depth in force or enough rounds have changed."""
+        self._restless *= 1.0 - 0.7 / _RESTLESS
+        batch = (observation.padded_batch_size, force)
+        if force != self._batch[1]:
+            self._restless += 1.0
+            self._pressure = 0.0
+        if batch != self._batch or self._now >= self._refresh_at or self._prospects is None:
+            self._batch = batch
+            self._refresh_at = self._now + _REFRESH
+            self._prospects = self._forecast.prospects(
+                observation.batch_size,
+                observation.padded_batch_size,
+                observation.seq_len_sum,
+                force,
+                self._now,
             )
-            if bound > promise:
-                loss = self._loss(prospects, index, force, 1 if unmeasured else _PROBE_ROUNDS)
-                if loss <= self._budget.tokens:
-                    chosen, promise, price = index, bound, loss
-        if chosen < 0:
+        return self._prospects
+
+    def _switched(self, prospects: Prospects, force: int) -> Plan | None:
+        """Switch once the depth in force has lost enough; else note what it loses."""
+        best = prospects.best
+        if best == force:
+            self._pressure *= _RELIEF
             return None
-        rounds = _PROBE_ROUNDS if prospects.costs[chosen].rounds else 1  # see _loss
-        earned = self.exploration * prospects.tokens[force]
-        self._schedule.begin(chosen, now, rounds, price / earned)
-        self._tokens_then = prospects.tokens[force] / size
-        self._probe_rate = top
-        self._probed = chosen
-        self._probe_left = rounds - 1
-        self._probe_rounds.clear()
-        self._probe_rounds[observation.round] = 0.0
-        self._probe = Plan(
-            depth=self._depths[chosen],
-            reason="probe",
-            probe=True,
-            predicted=prospects.rates,
-            confidence=self._sure,
+        gain = prospects.gain(best, force)
+        if best == 0 and prospects.is_guess(force):
+            return self._said(best, UNMEASURED)
+        doubt = max(self.min_gain / 2, _DOUBT * prospects.errors[best])
+        self._pressure = max(self._pressure + gain - doubt, 0.0)
+        patience = _PATIENCE * (1.0 + self._restless * self._restless)
+        if force == 0:
+            patience += prospects.upkeep / prospects.costs[best].seconds
+        if gain < self.min_gain or self._pressure < patience:
+            return None
+        return self._said(best, GOODPUT, gain=gain)
+
+    def _kept(self, prospects: Prospects, force: int, observation: Observation) -> Plan:
+        """Keep the depth in force, or begin to probe another one."""
+        probed = self._exploration.begun(
+            prospects,
+            force,
+            self._now,
+            batch_size=observation.batch_size,
+            index=observation.round,
         )
-        return self._probe
+        if probed is not None:
+            return self._said(probed, PROBE, probe=True)
+        return self._said(force, GOODPUT, blocked="" if prospects.best == force else HYSTERESIS)
 
-    def _loss(self, prospects: Prospects, index: int, force: int, rounds: int) -> float:
-        """Predict the tokens a probe loses."""
-        top = prospects.rates[force]
-        lost = rounds * (prospects.costs[index].seconds * top - prospects.tokens[index])
-        if index == 0 or force == 0:
-            lost += self.cost.upkeep_seconds(self._padded) * top
-        return lost
-
-    def _stay(self, force: int, reason: str) -> Plan:
-        depth = self._depths[force]
-        if self._plan.depth != depth or self._plan.reason != reason:
-            self._plan = Plan(depth=depth, reason=reason)
-        return self._plan
-
-    def _say(self, index: int, reason: str, gain: float | None, blocked: str) -> Plan:
-        prospects = self._prospects
-        assert prospects is not None
-        plan = self._plan
-        depth = self._depths[index]
+    def _said(
+        self,
+        place: int,
+        reason: str,
+        *,
+        gain: float | None = None,
+        probe: bool = False,
+        blocked: str = "",
+    ) -> Plan:
+        """Give a plan, the last one where it says the same: most rounds allocate nothing."""
+        depth = self.limits.depths[place]
+        prospects, plan = self._prospects, self._plan
+        predicted = () if prospects is None else prospects.rates
         if (
-            plan.predicted is not prospects.rates
-            or plan.depth != depth
-            or plan.blocked is not blocked
-            or plan.gain is not gain
+            plan.predicted is predicted
+            and plan.depth == depth
+            and plan.reason is reason
+            and plan.blocked is blocked
+            and plan.gain == gain
         ):
-            plan = self._plan = Plan(
-                depth=depth,
-                reason=reason,
-                gain=gain,
-                predicted=prospects.rates,
-                confidence=self._sure,
-                blocked=blocked,
-            )
-        return plan
+            return plan
+        self._plan = Plan(
+            depth=depth,
+            reason=reason,
+            gain=gain,
+            probe=probe,
+            predicted=predicted,
+            confidence=None if prospects is None else prospects.confidence,
+            blocked=blocked,
+        )
+        return self._plan
