@@ -7,6 +7,15 @@ from sglang_dynspec.observation import Outcome
 #: Score at which the watchdog trips: rounds in a row in which no first draft is right.
 _TRIPS = 20.0
 
+#: Usual share of right first drafts below which tripping takes longer, in proportion: a single
+#: request whose drafts are mostly wrong has runs of 20 wrong ones by chance. And how much longer.
+_MODEST = 0.3
+_LONGER = 5.0
+
+#: What is taken for usual before the first round, and the weight of a round in what is usual.
+_UNKNOWN = 0.5
+_WEIGHT = 1.0 / 256
+
 #: What a round in which every first draft is right takes from the score. With the 1 that a round
 #: without any adds, the score stands still where a ninth of them are: speculating one deep then
 #: delivers 11 % more tokens a round, which pays for neither draft nor verification.
@@ -31,7 +40,7 @@ class Watchdog:
 
     The score is a CUSUM test: it rises while next to nothing is accepted and falls back to 0 while
     anything is, so that single bad rounds add up to nothing. A server whose acceptance drops to
-    zero trips it in 20 rounds.
+    zero trips it in 20 rounds, or more where it was low all along.
 
     After that there is one retry of one or two rounds, and further ones after waits that double up
     to 160 rounds, until a first draft is right again. What upkeep guesses in plain rounds may show
@@ -48,6 +57,7 @@ class Watchdog:
         "_recovered",
         "_retry_until",
         "_score",
+        "_usual",
         "_wait",
         "has_tripped",
     )
@@ -55,6 +65,7 @@ class Watchdog:
     def __init__(self) -> None:
         self.has_tripped = False
         self._score = 0.0
+        self._usual = _UNKNOWN
         self._wait = _FIRST
         self._due = 0
         self._retry_until = -1
@@ -109,8 +120,9 @@ class Watchdog:
                 self.has_tripped = False
                 self._recovered = round_index
             return
+        self._usual += _WEIGHT * (right - self._usual)
         self._score = max(self._score + 1.0 - (1.0 + _RELIEF) * right, 0.0)
-        if self._score >= _TRIPS:
+        if self._score >= _TRIPS * min(max(_MODEST / max(self._usual, 0.01), 1.0), _LONGER):
             self.has_tripped = True
             self._score = 0.0
             if round_index - self._recovered > _SOON:

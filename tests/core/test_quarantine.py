@@ -224,7 +224,7 @@ class TestGuard:
         assert back < 4700
 
     def test_the_account_shows_it(self, cycle, caplog):
-        _, rounds = self.serve(cycle, Stubborn(), 300)
+        _, rounds = self.serve(cycle, Stubborn(), 300, slow_policy_us=1e9)
         (entry,) = rounds.summary()["quarantined"]
         assert (entry["depth"], entry["batch_sizes"]) == (3, [14, 19])
         assert 0 < entry["rounds_left"] <= 256
