@@ -69,14 +69,11 @@ _SMALL: Final = (
     "h200-chat-1",
     "h200-chat-32",
     "h200-chat-128",
-    "h200-fair-256",
     "moe-poor-4",
     "small-chat-48",
     "pcie-1",
-    "pcie-10",
     "ramp",
     "drain",
-    "on-off",
     "collapse",
 )
 
