@@ -9,7 +9,7 @@ _TRIPS = 20.0
 
 #: Usual share of right first drafts below which tripping takes longer, in proportion: a single
 #: request whose drafts are mostly wrong has runs of 20 wrong ones by chance. And how much longer.
-_MODEST = 0.3
+_MODEST = 0.4
 _LONGER = 5.0
 
 #: What is taken for usual before the first round, and the weight of a round in what is usual.
