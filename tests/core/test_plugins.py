@@ -86,10 +86,7 @@ class TestByName:
     def test_unknown(self):
         error = refusal("treshold")
         assert error.found == "'treshold'"
-        assert (
-            error.remedy
-            == "did you mean threshold? accepted: always, depth_table, never, threshold"
-        )
+        assert error.remedy.startswith("did you mean threshold? accepted: always, ")
         assert refusal("").found == "''"
 
     def test_a_policy_may_refuse(self):
@@ -234,7 +231,7 @@ class TestOptions:
 class TestList:
     def test_built_in_ones(self):
         infos = {info.name: info for info in plugins.list_policies()}
-        assert sorted(infos) == ["always", "depth_table", "never", "threshold"]
+        assert {"always", "depth_table", "goodput", "never", "threshold"} <= infos.keys()
         info = infos["threshold"]
         assert info.target == "sglang_dynspec.policies.threshold:Threshold"
         assert info.summary.startswith("Speculate up to a batch size")
