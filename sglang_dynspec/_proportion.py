@@ -10,8 +10,8 @@ _TRIALS = 1500.0
 #: Rounds the estimate remembers at least, however many trials each brings.
 _ROUNDS = 48.0
 
-#: Evidence, in nats, that calls a change sudden. Chance brings it once in about e**h trials.
-_EVIDENCE = 7.0
+#: Evidence, in nats, that calls a change sudden. Chance brings so much once in e**8 trials or more.
+EVIDENCE = 8.0
 
 #: Trials before there is an estimate that could change.
 _ENOUGH = 30.0
@@ -30,8 +30,8 @@ class Proportion:
     request at a time is remembered for as long as an estimate needs, and a batch of 256 no longer.
 
     A sudden change is found by Page's cumulative sum test on both sides ("Continuous Inspection
-    Schemes", Biometrika, 1954): the log likelihood ratio between the present estimate p and one
-    half way to 0 or to 1, summed and floored at zero. Where the sum reaches its bound, the trials
+    Schemes", Biometrika, 1954): the log likelihood ratio between the present estimate and one three
+    quarters of the way to 0 or to 1, summed and floored at zero. Where the sum reaches its bound, the trials
     since it last was zero are those since the change, and become the estimate.
 
     Attributes:
@@ -42,11 +42,14 @@ class Proportion:
         hopeful: Whether the last sudden change was a rise, or there was none.
     """
 
-    __slots__ = ("_age", "_fall", "_rise", "hopeful", "right", "trials")
+    __slots__ = ("_age", "_evidence", "_fall", "_rise", "hopeful", "right", "trials")
 
-    def __init__(self, right: float = 0.0, trials: float = 0.0) -> None:
+    def __init__(
+        self, right: float = 0.0, trials: float = 0.0, *, evidence: float = EVIDENCE
+    ) -> None:
         self.right = right
         self.trials = trials
+        self._evidence = evidence
         self._fall = _Alarm()
         self._rise = _Alarm()
         self._age = 0
@@ -56,7 +59,7 @@ class Proportion:
         """
         Make a proportion like this one, worth at most so many trials.
         """
-        made = Proportion(self.right, self.trials)
+        made = Proportion(self.right, self.trials, evidence=self._evidence)
         made.forget(trials)
         return made
 
@@ -87,7 +90,7 @@ class Proportion:
             self._expect()
         self._age += 1
         for alarm in (self._fall, self._rise):
-            if alarm.sound(right, trials):
+            if alarm.sum(right, trials) >= self._evidence:
                 self.hopeful = alarm is self._rise
                 self.right = alarm.right
                 self.trials = alarm.trials
@@ -104,8 +107,8 @@ class Proportion:
             self._rise.rest()
             return
         mean = min(max(self.right / self.trials, _EDGE), 1.0 - _EDGE)
-        self._fall.expect(mean, mean / 3)
-        self._rise.expect(mean, (2 + mean) / 3)
+        self._fall.expect(mean, mean / 4)
+        self._rise.expect(mean, (3 + mean) / 4)
 
 
 class _Alarm:
@@ -130,11 +133,11 @@ class _Alarm:
     def reset(self) -> None:
         self._sum = self.right = self.trials = 0.0
 
-    def sound(self, right: float, trials: float) -> bool:
+    def sum(self, right: float, trials: float) -> float:
         self._sum += right * self._when_right + (trials - right) * self._when_wrong
         if self._sum <= 0.0:
             self._sum = self.right = self.trials = 0.0
-            return False
+            return 0.0
         self.right += right
         self.trials += trials
-        return self._sum >= _EVIDENCE
+        return self._sum

@@ -14,7 +14,7 @@ from collections import Counter
 from math import exp, sqrt
 from typing import NamedTuple
 
-from sglang_dynspec._proportion import Proportion
+from sglang_dynspec._proportion import EVIDENCE, Proportion
 from sglang_dynspec.observation import Outcome
 
 #: Mean and strength, in trials, of what is assumed of position 1 before any trial.
@@ -35,8 +35,12 @@ _MOVED = 0.08
 #: Rounds without a trial that mean nothing yet.
 _RECENT = 16
 
-#: Standard errors of hope, see `Expected`.
+#: Evidence that calls a change of a deeper position sudden. A collapse shows in the first one.
+_DEEP_EVIDENCE = 11.0
+
+#: Standard errors of hope, and of fear after a fall: see `Expected`.
 _HOPE = 0.5
+_FEAR = 1.0
 
 #: Trials of a position that still count once a shallower one has changed.
 _DOUBTED = 4.0
@@ -65,7 +69,8 @@ class Expected(NamedTuple):
 
         hopeful: E(k) if each a_j were half a standard error better than the trials so far say,
             stale or not: what there is to hope for where little was tried. Where a_j fell
-            suddenly, half a standard error worse.
+            suddenly, one standard error worse: the estimate after a fall still holds some trials
+            from before it.
     """
 
     tokens: list[float]
@@ -119,7 +124,10 @@ class AcceptanceModel:
     )
 
     def __init__(self, largest: int) -> None:
-        self._pool = [Proportion() for _ in range(largest)]
+        self._pool = [
+            Proportion(evidence=EVIDENCE if position == 0 else _DEEP_EVIDENCE)
+            for position in range(largest)
+        ]
         self._by_length: list[list[Proportion]] = []
         # Requests by length bucket in the last outcome that gave lengths.
         self._lengths = [0] * _BUCKETS
@@ -173,7 +181,7 @@ class AcceptanceModel:
             total = trials + strength
             mean = (proportion.right * stale + strength * mean) / total
             rates.append(mean)
-            hope = _HOPE if proportion.hopeful else -_HOPE
+            hope = _HOPE if proportion.hopeful else -_FEAR
             tried = proportion.trials + strength + 1.0
             hope = mean + hope * sqrt(mean * (1.0 - mean) / tried)
             hopes.append(min(max(hope, 0.0), 1.0))

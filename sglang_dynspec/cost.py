@@ -276,7 +276,7 @@ class CostModel:
 
     def _weight(self, cell: Cell, batch_size: float) -> float:
         """Give the inverse variance of a cell's estimate carried over to a batch size."""
-        rounds = cell.rounds * 0.5 ** ((self.timed - cell.round) / _STALE)
+        rounds: float = cell.rounds * 0.5 ** ((self.timed - cell.round) / _STALE)
         noise = _SPREAD * cell.noise
         distance = _PER_OCTAVE * log2(batch_size / cell.batch_size)
         return 1.0 / (noise * noise / (rounds + 1e-3) + distance * distance + 1e-8)

@@ -142,6 +142,8 @@ class Goodput(Policy):
             self._forecast.forget()
             self._refresh_at = self._now
         if changed:
+            # A reason to move, whatever moves there were before.
+            self._restless = 0.0
             self._exploration.restart()
             self._refresh_at = self._now
 
