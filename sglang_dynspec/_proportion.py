@@ -31,8 +31,8 @@ class Proportion:
 
     A sudden change is found by Page's cumulative sum test on both sides ("Continuous Inspection
     Schemes", Biometrika, 1954): the log likelihood ratio between the present estimate and one three
-    quarters of the way to 0 or to 1, summed and floored at zero. Where the sum reaches its bound, the trials
-    since it last was zero are those since the change, and become the estimate.
+    quarters of the way to 0 or to 1, summed and floored at zero. Where the sum reaches its bound,
+    the trials since it last was zero are those since the change, and become the estimate.
 
     Attributes:
         right: Right ones, discounted.
