@@ -67,6 +67,7 @@ def test_baselines_beside_it(short):
     names = [entry["name"] for entry in document["entries"]]
     assert names[0] == "never"
     assert names[-1] == "threshold"
+    assert [*dict.fromkeys(row["entry"] for row in document["results"])] == names
     assert {"plain", "depth 1", "depth 3", "deepest"} < set(names)
     # SGLang cannot be imported here, which is said.
     assert "stock" in {each["entry"] for each in document["left_out"]}
@@ -87,11 +88,20 @@ def test_processes_change_nothing():
     )
 
 
-def test_options_and_bounds_arrive(short):
-    entry = Entry(name="t", policy="threshold", options={"batch_size": 2}, guard={"min_dwell": 9})
+def test_options_arrive(short):
+    entry = Entry(name="t", policy="threshold", options={"batch_size": 2})
     document = replay(entry, TINY, compare=False, jobs=1)
     assert document["results"][2]["depth_shares"]["0"] == 1.0
-    assert document["entries"][0]["guard"] == {"min_dwell": 9}
+
+
+@pytest.mark.parametrize(("guard", "plain"), [({}, 1.0), ({"min_dwell": 1000}, 0.0)])
+def test_bounds_arrive(short, guard, plain):
+    # The batch grows at round 400, the warm-up ends at 512.
+    entry = Entry(name="t", policy="threshold", options={"batch_size": 8}, guard=guard)
+    suite = Suite(name="s", scenarios=("on-off",), seeds=1)
+    document = replay(entry, suite, compare=False, jobs=1)
+    assert document["results"][0]["depth_shares"]["0"] == plain
+    assert document["entries"][0]["guard"] == guard
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,15 @@ class TestReactions:
     def test_a_change_that_was_never_followed(self):
         assert self.reaction(lambda _: 1).took is None
 
+    def test_a_change_back(self):
+        back = replace(
+            RAMP,
+            load=lambda rounds, rng: ramp(40, 4, at=60, over=0, rounds=rounds),
+            transitions=(Transition(at=60, turns="on", within=64),),
+        )
+        assert self.reaction(lambda index: 3 if index >= 65 else 0, back).took == 5
+        assert self.reaction(lambda _: 0, back).took is None
+
     def test_a_look_is_not_a_change(self):
         # Plain for 5 rounds at round 64, and for good at 90.
         script = lambda index: 0 if 64 <= index < 69 or index >= 90 else 1  # noqa: E731
@@ -203,14 +212,37 @@ class TestReactions:
 
 
 class TestWindows:
-    def test_one_begins_where_the_oracle_changes(self):
-        made = run(lambda index: 0 if index >= 110 else 1, RAMP)
-        rates = true_rates(made)
-        # 140 rounds from the jump on; 50 of them at depth 1.
-        lost = rates[0, 60] - rates[1, 60]
-        seconds = made.seconds[60:]
-        expected = 1 - lost * seconds[:50].sum() / (rates[0, 60] * seconds.sum())
-        assert score(made).worst_window == pytest.approx(expected)
+    def expected(self, made, start):
+        """Work the share of the window from a round to the end out, at depth 1 up to round 110."""
+        rates, seconds = true_rates(made), made.seconds
+        tokens = (rates[1] * seconds)[start:110].sum() + (rates[0] * seconds)[110:].sum()
+        return tokens / (rates.max(axis=0) * seconds)[start:].sum()
+
+    @pytest.mark.parametrize(
+        ("transitions", "start"),
+        [((), 60), ((Transition(at=80, turns="off", within=16),), 80)],
+    )
+    def test_one_begins_at_a_transition_and_where_the_oracle_changes(self, transitions, start):
+        scenario = replace(RAMP, transitions=transitions)
+        made = run(lambda index: 0 if index >= 110 else 1, scenario)
+        # The window that begins later holds less of what was lost, so the earlier one is worst.
+        assert score(made).worst_window == pytest.approx(self.expected(made, 60))
+        assert self.expected(made, 60) < self.expected(made, 80)
+        still = replace(scenario, load=lambda rounds, rng: steady(40, rounds), warm_up=start)
+        made = run(lambda index: 0 if index >= 110 else 1, still)
+        assert score(made).worst_window == pytest.approx(self.expected(made, start))
+
+    def test_a_transition_alone_begins_one(self):
+        # The oracle never changes; 200 rounds from the warm-up on lose nothing.
+        late = replace(
+            RAMP,
+            load=lambda rounds, rng: steady(40, rounds),
+            horizon=400,
+            transitions=(Transition(at=250, turns="off", within=16),),
+        )
+        made = run(lambda index: 1 if 250 <= index < 260 else 0, late)
+        assert score(made).worst_window < 0.98
+        assert score(run(lambda index: 1 if 215 <= index < 225 else 0, late)).worst_window == 1.0
 
     def test_the_time_a_slow_transition_allows_is_left_out(self):
         slow = replace(RAMP, transitions=(Transition(at=60, turns="off", within=201),))
