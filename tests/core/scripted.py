@@ -98,4 +98,7 @@ GARBAGE = [
     Plan(depth=3, gain="0.5"),
     Plan(depth=3, gain=True),
     Plan(depth=3, reason=None),
+    Plan(depth=3, probe=1),
+    Plan(depth=3, probe=None),
+    Plan(depth=3, blocked=None),
 ]

@@ -122,6 +122,9 @@ class TestGuard:
             run(SIZE, period=lambda depth, i=index: 0.02 if i == 51 else 0.01, upkeep=index == 51)
         # The probe itself lost nothing, the upkeep pass after it a round of ten tokens.
         assert run.rounds.summary()["probe_tokens_lost"] == pytest.approx(10.0)
+        # Nor is the pass held against the depth that paid for it.
+        cell = run.rounds._guard._evidence._rates.cell(3, SIZE)
+        assert cell.tokens / cell.seconds == pytest.approx(1000.0)
 
     def test_a_switch_to_the_probed_depth_is_no_cost(self, cycle):
         script = [*[Plan(depth=0)] * 50, Plan(depth=3, probe=True), Plan(depth=3)]

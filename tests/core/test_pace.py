@@ -67,6 +67,13 @@ class TestChangeOfLoad:
         pace.allows(1, size)
         assert before - pace._tokens == (0.25 if moved else 1.0)
 
+    @pytest.mark.parametrize(("size", "moved"), [(31, False), (32, True), (9, False), (8, True)])
+    def test_a_factor_of_two_is_a_change(self, size, moved):
+        pace = Pace(10)
+        pace.start(16)
+        pace.allows(1, size)
+        assert pace._tokens == (4.75 if moved else 4.0)
+
     def test_it_is_told_from_where_the_load_was_at_the_last_change(self):
         pace = Pace(10)
         pace.start(16)
@@ -115,4 +122,12 @@ class TestGuard:
         )
         depths = [run(8, plain_requests=index % 2).depth for index in range(40)]
         assert depths == [3, 0] * 20
+        assert run.rounds.counters.guard_holds[HELD_SWITCH_RATE] == 0
+
+    def test_also_after_its_dwell(self, cycle):
+        run = cycle(
+            Scripted(Plan(depth=3)), config=Config(switches_per_1000=1, min_dwell=3, watchdog=False)
+        )
+        depths = [run(8, plain_requests=int(index % 6 == 5)).depth for index in range(60)]
+        assert depths == [3] * 5 + [0, 0, 0, 3, 3, 3] * 9 + [0]
         assert run.rounds.counters.guard_holds[HELD_SWITCH_RATE] == 0

@@ -104,6 +104,36 @@ class TestRates:
         assert rates.plain_rate(16, 16.0) == 0.0
 
 
+class Bench:
+    """A quarantine, and rounds at depth 3 that plain, at 1600 tokens/s, is compared with."""
+
+    def __init__(self):
+        self.rates = Rates((0, 3), upkeep_window=0)
+        self.quarantine = Quarantine(self.rates, (0, 3), margin=0.02)
+        self.now = 0
+
+    def run(self, rate, rounds, depth=3):
+        """Run rounds; give the index of the first that begins a quarantine."""
+        for _ in range(rounds):
+            outcome = ran(self.now, depth, 0.02, tokens=round(0.02 * rate))
+            self.rates.add(outcome)
+            self.now += 1
+            if depth and self.quarantine.judge(outcome):
+                return self.now - 1
+        return None
+
+    def begin(self, rate=1000):
+        self.run(1600, 10, depth=0)
+        assert self.run(rate, 300) is not None
+
+    @property
+    def left(self):
+        return sum(rounds for _, _, rounds in self.quarantine.confined(self.now - 1))
+
+    def release(self):
+        self.quarantine._wards[3][8].until = 0
+
+
 class TestQuarantine:
     """Plain delivers 1600 tokens/s; what depth 3 does is up to the test."""
 
@@ -141,6 +171,47 @@ class TestQuarantine:
 
     def test_not_against_one_that_is_old(self):
         assert True not in self.judged(100, gap=600)[1]
+
+    def test_each_is_twice_as_long_up_to_a_limit(self):
+        bench, lengths = Bench(), []
+        for _ in range(6):
+            bench.begin()
+            lengths.append(bench.left)
+            # In quarantine nothing more is held against it.
+            assert bench.run(1000, 10) is None
+            bench.release()
+        assert lengths == [256, 512, 1024, 2048, 2048, 2048]
+
+    def test_on_trial_16_rounds_are_enough(self):
+        bench = Bench()
+        bench.begin()
+        bench.release()
+        before = bench.now
+        bench.begin()
+        # After ten plain ones, and 16 that make a mean of what was measured since.
+        assert bench.now - before == pytest.approx(10 + 16 + 16, abs=4)
+
+    def test_64_rounds_that_pay_are_a_cure(self):
+        bench = Bench()
+        bench.begin()
+        bench.release()
+        assert bench.run(2000, 90) is None
+        bench.begin(rate=100)
+        assert bench.left == 256
+
+    def test_probes_that_win_end_it(self):
+        bench = Bench()
+        bench.begin()
+        bench.run(2000, 3)
+        assert bench.left > 0
+        bench.run(2000, 2)
+        assert bench.left == 0
+
+    def test_probes_that_do_not_win_leave_it(self):
+        bench = Bench()
+        bench.begin()
+        bench.run(1620, 20)
+        assert bench.left > 0
 
     def test_noise_around_the_margin_is_no_verdict(self):
         rates = Rates((0, 3), upkeep_window=0)
@@ -220,6 +291,7 @@ class TestGuard:
                 return super().decide(observation)
 
         plans, _ = self.serve(cycle, Curious(), 8000, pays=lambda n: n >= 4000)
+        assert any(plan.probe and plan.depth == 3 for plan in plans[2000:4000])
         back = next(n for n in range(4000, 8000) if plans[n : n + 40].count(Plan(depth=3)) == 40)
         assert back < 4700
 
@@ -268,7 +340,8 @@ class TestGuard:
                 period=lambda depth, s=size: (0.012 if s >= 20 else 0.02) if depth else 0.01,
             )
         assert run.rounds.counters.quarantines > 0
-        assert run.rounds.counters.switches <= 2 * 10 * 6
+        # Going plain is never held, and coming back waits for what that has taken.
+        assert run.rounds.counters.switches <= 10 * 6
 
 
 def test_a_held_plan_says_so(cycle):

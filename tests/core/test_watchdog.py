@@ -210,6 +210,17 @@ class TestServing:
         assert {run(8).depth for _ in range(100)} == {3}
         assert run.rounds.counters.watchdog_trips == 1
 
+    def test_a_retry_waits_until_plain_is_in_force(self, cycle):
+        run = cycle(Always())
+        for _ in range(40):
+            run(8)
+        run.rounds.force(1)
+        for _ in range(40):
+            run(8)
+        run.rounds.force(None)
+        # The wait is over by now, but depth 1 is in force: not a probe, so no retry.
+        assert (run(8).reason, run(8).reason) == (HELD_WATCHDOG, WATCHDOG_RETRY)
+
     def test_one_line_says_so(self, cycle, caplog):
         acceptance = Collapsing(100, 1000)
         self.serve(
