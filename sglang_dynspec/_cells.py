@@ -21,6 +21,9 @@ _CHANGED = 6
 #: Rounds a mean is worth that was not measured but scaled.
 _DOUBTED = 3.0
 
+#: Rounds that the first round of a depth, which also pays for the change, is worth.
+HALF = 0.5
+
 #: Batch sizes up to this have a bucket each; above it there are this many to a doubling.
 _EXACT = 16
 _PER_OCTAVE = 4
@@ -96,6 +99,12 @@ class Cell:
         """
         mean = self.seconds
         off = seconds - mean
+        if self.rounds <= HALF:
+            # Two that agree are worth more than one; of the first, nothing is kept but that.
+            agree = abs(off) < mean / 3
+            self._start(seconds, 1.0 + HALF * agree)
+            self.batch_size, self.tokens = batch_size, tokens
+            return 1.0
         if self.rounds < _USUAL:
             # What disturbs a round makes it longer, so of two that disagree the shorter is right.
             limit = 0.5 * mean

@@ -36,7 +36,7 @@ _MOVED = 0.08
 _RECENT = 16
 
 #: Evidence that calls a change of a deeper position sudden. A collapse shows in the first one.
-_DEEP_EVIDENCE = 11.0
+_DEEP_EVIDENCE = 12.0
 
 #: Standard errors of hope, and of fear after a fall: see `Expected`.
 _HOPE = 0.5
@@ -51,9 +51,6 @@ _OVERDISPERSION = 1.5
 #: Length buckets: below 1024 tokens, then four times as long each, then the rest.
 _BUCKETS = 5
 _SHORTEST = 10
-
-#: By bit length of a context's length.
-_BUCKET_OF_BITS = [min(max(bits - _SHORTEST + 1, 0) // 2, _BUCKETS - 1) for bits in range(72)]
 
 
 class Expected(NamedTuple):
@@ -211,13 +208,13 @@ class AcceptanceModel:
         return tokens
 
     def _note_lengths(self, lengths: tuple[int, ...]) -> None:
-        bucket = _bucket(min(lengths))
+        bucket = _bucket(min(lengths).bit_length())
         counts = [0] * _BUCKETS
-        if bucket == _bucket(max(lengths)):
+        if bucket == _bucket(max(lengths).bit_length()):
             counts[bucket] = len(lengths)
         else:
             for bits, count in Counter(map(int.bit_length, lengths)).items():
-                counts[_BUCKET_OF_BITS[bits]] += count
+                counts[_bucket(bits)] += count
         self._lengths = counts
         if not self._by_length:
             if self._only is None:
@@ -242,7 +239,7 @@ class AcceptanceModel:
         by_bucket: dict[int, list[int]] = {}
         pairs = Counter(zip(accepted, map(int.bit_length, outcome.seq_lens), strict=True))
         for (value, bits), count in pairs.items():
-            bucket = _BUCKET_OF_BITS[bits]
+            bucket = _bucket(bits)
             by_bucket.setdefault(bucket, [0] * (depth + 1))[value] += count
         for bucket, own in by_bucket.items():
             self._count_positions(self._by_length[bucket], own, pooled=False)
@@ -284,8 +281,9 @@ class AcceptanceModel:
             proportion.forget(_DOUBTED)
 
 
-def _bucket(length: int) -> int:
-    return _BUCKET_OF_BITS[min(length.bit_length(), len(_BUCKET_OF_BITS) - 1)]
+def _bucket(bits: int) -> int:
+    """Find the bucket of lengths that take so many bits."""
+    return min(max(bits - _SHORTEST + 1, 0) // 2, _BUCKETS - 1)
 
 
 def _expected_tokens(rates: list[float]) -> list[float]:

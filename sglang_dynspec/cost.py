@@ -2,10 +2,10 @@
 What a round costs: seconds by depth, batch size and length of context.
 """
 
-from math import exp, isfinite, log, log2, sqrt
+from math import exp, log, log2, sqrt
 from typing import NamedTuple
 
-from sglang_dynspec._cells import Cell, Row, bucket_of
+from sglang_dynspec._cells import HALF, Cell, Row, bucket_of
 from sglang_dynspec._step_time import StepTime
 from sglang_dynspec._upkeep_cost import UpkeepCost
 from sglang_dynspec.calibration import Calibration, CostCell, Identity
@@ -38,8 +38,8 @@ _STALE = 4000.0
 #: Timed rounds within which a cell is up to date when another one finds that the server changed.
 _CURRENT = 32
 
-#: Longest period that is believed, in seconds.
-_LONGEST = 600.0
+#: Periods that are believed, in seconds.
+_SHORTEST, _LONGEST = 1e-5, 600.0
 
 #: Standard deviation of a normal distribution with a mean absolute deviation of 1.
 _SPREAD = 1.25
@@ -148,12 +148,7 @@ class CostModel:
         self._last_depth = depth
         row = self._rows.get(depth)
         batch_size = outcome.padded_batch_size or outcome.batch_size
-        if (
-            row is None
-            or period is None
-            or not (isfinite(period) and 0.0 < period < _LONGEST)
-            or batch_size < 1
-        ):
+        if row is None or period is None or not _SHORTEST <= period <= _LONGEST or batch_size < 1:
             self.untimed += 1
             return False
         self.timed += 1
@@ -228,10 +223,10 @@ class CostModel:
         bucket = bucket_of(batch_size)
         cell = row.cells.get(bucket)
         if cell is None:
-            cell = Cell(period, batch_size, tokens, rounds=0.5 if first else 1.0)
+            cell = Cell(period, batch_size, tokens, rounds=HALF if first else 1.0)
             row.put(bucket, cell)
             self._new_cell = True
-        elif not first or cell.rounds < 1.0:
+        elif not first:
             factor = cell.add(period, batch_size, tokens)
             if factor != 1.0:
                 self._scale(cell, factor)
