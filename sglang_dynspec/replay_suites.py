@@ -123,6 +123,6 @@ def threshold_grid() -> list[Entry]:
             policy="threshold",
             options={"batch_size": batch_size, "depth": depth},
         )
-        for batch_size in (2, 4, 8, 16, 32, 64, 128, 256)
+        for batch_size in (4, 16, 32, 64, 128, 256)
         for depth in (1, 3)
     ]

@@ -3,7 +3,6 @@ The scenarios that policies are measured on, by name.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -12,40 +11,20 @@ import numpy as np
 
 from sglang_dynspec._sources import closest
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.simulator.drafts import DraftQuality, Kind, geometric
+from sglang_dynspec.simulator.drafts import (
+    CHAT,
+    DEEP,
+    FAIR,
+    GOOD,
+    HALF,
+    MIXED,
+    POOR,
+    SHORT_SIGHTED,
+)
 from sglang_dynspec.simulator.levels import phases, wave, wobble
 from sglang_dynspec.simulator.load import Path, Rollouts, bursts, on_off, ramp, steady, wandering
 from sglang_dynspec.simulator.scenario import MakePath, Scenario, Transition
 from sglang_dynspec.simulator.server import H200_8B, NVLINK_MOE, PCIE_1T, SMALL_GPU
-
-#: Acceptance of 0.6 at the first position and less further on: a usual EAGLE3 head.
-CHAT: Final = geometric(0.6, 0.95)
-
-#: A head that was trained on the traffic it meets.
-GOOD: Final = geometric(0.85, 0.98)
-
-#: Drafts of text that all but repeats its context.
-DEEP: Final = geometric(0.95)
-
-#: A mean accepted length of 2.0 at depth 3.
-HALF: Final = geometric(0.544)
-
-#: A head that meets a language it knows little of.
-FAIR: Final = geometric(0.4, 0.95)
-
-#: A head that was trained on something else.
-POOR: Final = geometric(0.25, 0.9)
-
-#: Code, which drafts well, and conversation, which does not.
-MIXED: Final = DraftQuality(
-    kinds=(
-        Kind(share=0.4, positions=(0.9, 0.88, 0.86)),
-        Kind(share=0.6, positions=(0.35, 0.3, 0.25)),
-    )
-)
-
-#: A head that was trained on windows of 4096 tokens and is lost beyond.
-SHORT_SIGHTED: Final = replace(CHAT, long_context=4096, long_level=0.25)
 
 #: Largest depth 7, as SGLang's adaptive option tries at small batches.
 DEEPER: Final = (0, 1, 3, 5, 7)

@@ -198,17 +198,12 @@ def _share(tokens: NDArray[np.float64], possible: NDArray[np.float64]) -> float:
 
 
 def _true_seconds(run: ScenarioRun) -> NDArray[np.float64]:
-    server = run.scenario.server
+    scenario = run.scenario
     seconds = [
-        [
-            server.mean_seconds(depth, padded, total)
-            for padded, total in zip(
-                run.padded_batch_sizes.tolist(), run.seq_len_sums.tolist(), strict=True
-            )
-        ]
-        for depth in run.scenario.depths
+        scenario.server.mean_seconds(depth, run.padded_batch_sizes, run.seq_len_sums)
+        for depth in scenario.depths
     ]
-    return np.array(seconds) * run.scenario.pace(len(run.batch_sizes))
+    return np.array(seconds) * scenario.pace(len(run.batch_sizes))
 
 
 def short_probes(probes: NDArray[np.bool_]) -> NDArray[np.bool_]:

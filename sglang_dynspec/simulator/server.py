@@ -6,6 +6,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 #: Batch sizes SGLang 0.5.23 captures CUDA graphs for; a batch runs at the next one up.
 GRAPH_SIZES: Final = (1, 2, 4, 8, 12, 16, *range(24, 257, 8))
 
@@ -103,17 +106,33 @@ class SyntheticServer:
         Returns:
             Seconds.
         """
+        seconds = self.seconds_without_context(depth, padded_batch_size)
+        seconds += self.context * seq_len_sum
+        return max(self.floor, seconds) if depth else seconds
+
+    def seconds_without_context(self, depth: int, padded_batch_size: int) -> float:
+        """
+        Give the part of a round's time that does not depend on context, whatever the host needs.
+
+        Args:
+            depth: Its depth.
+
+            padded_batch_size: The batch size it runs at.
+
+        Returns:
+            Seconds.
+        """
         batch = padded_batch_size
         tokens = batch * (depth + 1)
         memory = self.weights + self.experts * (1.0 - (1.0 - self.routed) ** tokens)
         knee = self.sharpness
         target: float = (memory**knee + (self.compute * tokens) ** knee) ** (1.0 / knee)
-        target += self.link * tokens + self.context * seq_len_sum
+        target += self.link * tokens
         if not depth:
             return target
         drafting = depth * (self.draft + self.draft_token * batch)
         extending = self.extend + self.extend_token * tokens
-        return max(self.floor, target + drafting + extending + self.overhead)
+        return target + drafting + extending + self.overhead
 
     def upkeep_seconds(self, padded_batch_size: int) -> float:
         """
@@ -129,24 +148,36 @@ class SyntheticServer:
             return 0.0
         return self.extend + self.extend_token * padded_batch_size * self.upkeep_window
 
-    def mean_seconds(self, depth: int, padded_batch_size: int, seq_len_sum: int) -> float:
+    def mean_seconds(
+        self,
+        depth: int,
+        padded_batch_sizes: NDArray[np.int64],
+        seq_len_sums: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
         """
-        Give the time of a round in the long run: a plain one with its share of upkeep.
+        Give the time of rounds in the long run: a plain one with its share of upkeep.
 
         Args:
-            depth: Its depth.
+            depth: Their depth.
 
-            padded_batch_size: The batch size it runs at.
+            padded_batch_sizes: The batch sizes they run at; shape (rounds,).
 
-            seq_len_sum: Tokens of context of its requests.
+            seq_len_sums: Tokens of context of their requests; shape (rounds,).
 
         Returns:
-            Seconds.
+            Seconds; shape (rounds,).
         """
-        seconds = self.seconds(depth, padded_batch_size, seq_len_sum)
-        if depth or not self.upkeep_window:
+        sizes, at = np.unique(padded_batch_sizes, return_inverse=True)
+        seconds: NDArray[np.float64] = np.array(
+            [self.seconds_without_context(depth, size) for size in sizes.tolist()]
+        )[at]
+        seconds = seconds + self.context * seq_len_sums
+        if depth:
+            return np.maximum(self.floor, seconds)
+        if not self.upkeep_window:
             return seconds
-        return seconds + self.upkeep_seconds(padded_batch_size) / self.upkeep_window
+        passes = np.array([self.upkeep_seconds(size) for size in sizes.tolist()])
+        return seconds + passes[at] / self.upkeep_window
 
 
 _MS: Final = 1e-3

@@ -39,12 +39,18 @@ class TestServer:
     def test_no_speculative_round_beats_the_host(self):
         server = SyntheticServer(name="slow host", weights=1, compute=0, draft=0, extend=0, floor=9)
         assert [server.seconds(depth, 1, 0) for depth in (0, 1, 3)] == [1.0, 9.0, 9.0]
+        one = np.array([1]), np.array([0])
+        assert [server.mean_seconds(depth, *one)[0] for depth in (0, 1)] == [1.0, 9.0]
 
     def test_upkeep_is_paid_once_a_window(self):
         # One pass over 2 x 4 tokens.
         assert PLAIN.upkeep_seconds(2) == pytest.approx(1.0 + 8 * 0.25)
-        assert PLAIN.mean_seconds(0, 2, 0) == pytest.approx(20**0.5 + 3.0 / 4)
-        assert PLAIN.mean_seconds(1, 2, 0) == PLAIN.seconds(1, 2, 0)
+        sizes, contexts = np.array([2, 3, 2]), np.array([0, 0, 1000])
+        passes = [3.0 / 4, 4.0 / 4, 3.0 / 4]
+        plain = [20**0.5, 5.0, 20**0.5 + 1.0]
+        assert PLAIN.mean_seconds(0, sizes, contexts) == pytest.approx(np.add(plain, passes))
+        deep = [PLAIN.seconds(3, 2, 0), PLAIN.seconds(3, 3, 0), PLAIN.seconds(3, 2, 1000)]
+        assert PLAIN.mean_seconds(3, sizes, contexts) == pytest.approx(deep)
 
     def test_a_mixture_reads_more_experts_for_more_tokens(self):
         mixture = SyntheticServer(
@@ -98,7 +104,8 @@ def test_the_pcie_preset_is_within_8_percent_of_what_was_measured():
 def test_plain_wins_everywhere_on_pcie(size):
     server = SERVERS["pcie-1t"]
     survival = np.concatenate([[1.0], np.cumprod(np.full(3, 0.544))])
-    rates = [survival[: k + 1].sum() / server.mean_seconds(k, size, 0) for k in (0, 1, 3)]
+    at = np.array([size]), np.array([0])
+    rates = [survival[: k + 1].sum() / server.mean_seconds(k, *at)[0] for k in (0, 1, 3)]
     assert max(rates[1:]) < 0.97 * rates[0]
 
 
