@@ -55,7 +55,7 @@ class Config(BaseModel):
 
         min_dwell: Rounds a depth stays in force before the guard lets it change.
 
-        dead_band: Smallest predicted relative gain the guard changes depth for; 0.02 is 2 %.
+        dead_band: Smallest predicted relative gain the guard changes depth for; 0.01 is 1 %.
 
         switches_per_1000: Changes of depth the guard lets pass in 1000 rounds of steady load. A
             change that follows the batch size up or down by a factor of two counts as a quarter.
@@ -93,7 +93,7 @@ class Config(BaseModel):
     plain_graphs: bool = True
     exact_sampling: bool = True
     min_dwell: int = Field(default=4, ge=0)
-    dead_band: float = Field(default=0.02, ge=0.0)
+    dead_band: float = Field(default=0.01, ge=0.0)
     switches_per_1000: int = Field(default=10, ge=1, le=1000)
     exploration_budget: float = Field(default=0.005, ge=0.0, le=1.0)
     never_worse: bool | None = None

@@ -15,7 +15,7 @@ def test_the_defaults():
     assert config.policy == "threshold"
     assert config.options == {}
     assert (config.depths, config.upkeep_window) == (None, None)
-    assert (config.min_dwell, config.dead_band) == (4, 0.02)
+    assert (config.min_dwell, config.dead_band) == (4, 0.01)
     assert (config.switches_per_1000, config.exploration_budget) == (10, 0.005)
     assert (config.never_worse, config.watchdog, config.calibration) == (None, True, None)
     assert (config.error_budget, config.slow_policy_us) == (8, 1000.0)

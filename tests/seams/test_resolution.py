@@ -15,7 +15,7 @@ DEFAULTS = {
     "plain_graphs": True,
     "exact_sampling": True,
     "min_dwell": 4,
-    "dead_band": 0.02,
+    "dead_band": 0.01,
     "error_budget": 8,
     "slow_policy_us": 1000.0,
     "trace": None,
