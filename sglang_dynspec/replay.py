@@ -4,6 +4,7 @@ Replaying policies through scenarios.
 
 import math
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -203,8 +204,15 @@ def _workers(jobs: int | None) -> Iterator[Callable[..., Iterator[Any]]]:
     if jobs == 1:
         yield map
         return
-    # Not forked: a progress bar has a thread.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(
+        jobs,
+        # Not forked: a progress bar has a thread.
+        mp_context=get_context("spawn"),
+        # Ctrl-C reaches every process of a terminal; this one ends the others.
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
+    with pool:
 
         def unordered(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
             futures = [pool.submit(function, item) for item in items]
