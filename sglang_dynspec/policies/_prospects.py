@@ -17,6 +17,10 @@ _CACHED = 64
 _GUESS = 0.13
 
 
+#: Standard errors by which a cost may exceed its estimate, where it is paid in tokens.
+_CAUTION = 2.0
+
+
 @dataclass(slots=True, kw_only=True)
 class Prospects:
     """
@@ -63,7 +67,9 @@ class Prospects:
 
     def loss(self, place: int, force: int, rounds: int) -> float:
         """
-        Give the tokens that rounds at a depth lose to the depth in force.
+        Give the tokens that rounds at a depth may lose to the depth in force.
+
+        Where the cost of a round is not well known, it is taken to be two standard errors more.
 
         Args:
             place: The depth.
@@ -75,7 +81,8 @@ class Prospects:
         Returns:
             Tokens; below 0 where they gain.
         """
-        seconds = rounds * self.costs[place].seconds
+        cost = self.costs[place]
+        seconds = rounds * cost.seconds * (1.0 + _CAUTION * cost.error)
         if place == 0 or force == 0:
             seconds += self.upkeep
         return seconds * self.rates[force] - rounds * self.tokens[place]

@@ -73,7 +73,7 @@ class Goodput(Policy):
 
     uses_time = True
 
-    def __init__(self, *, exploration: float = 0.004, min_gain: float = 0.01) -> None:
+    def __init__(self, *, exploration: float = 0.003, min_gain: float = 0.01) -> None:
         for name, value in (("exploration", exploration), ("min_gain", min_gain)):
             if not 0.0 <= value < 1.0:
                 raise ConfigError(
