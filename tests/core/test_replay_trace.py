@@ -5,9 +5,10 @@ from itertools import chain
 
 import pytest
 
-from sglang_dynspec import ConfigError
-from sglang_dynspec.replay_suites import Entry
+from sglang_dynspec import ConfigError, Plan, Policy
+from sglang_dynspec.replay_suites import UNGUARDED, Entry
 from sglang_dynspec.replay_trace import ENOUGH, Missing, replay_trace
+from sglang_dynspec.simulator import find_scenario, run_scenario, score
 from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
 
 
@@ -127,3 +128,55 @@ def test_depths_are_found_where_the_header_has_none():
     result = replay_trace(trace(stretch(20, 1, 0), stretch(20, 1, 2, 2), depths=()), DEEP)
     assert [*result.depth_shares] == [0, 2]
     assert result.tokens_per_second == pytest.approx(3.0)
+
+
+LOAD = (
+    *("batch_size", "padded_batch_size", "running", "waiting"),
+    *("seq_len_sum", "seq_len_max", "kv_free"),
+)
+
+
+class InTurn(Policy):
+    """Runs each depth for 40 rounds, and keeps what a trace would hold."""
+
+    def __init__(self):
+        self.seen, self.done = [], []
+
+    def decide(self, observation):
+        self.seen.append(observation)
+        return Plan(depth=(0, 1, 3)[observation.round // 40 % 3])
+
+    def learn(self, outcome):
+        self.done.append(outcome)
+
+
+@pytest.mark.parametrize("name", ["small-chat-48", "h200-chat-32"])
+def test_it_comes_to_the_rates_of_the_server_that_was_recorded(name):
+    scenario = find_scenario(name)
+    policy = InTurn()
+    run_scenario(policy, scenario, rounds=1800, switches_per_1000=1000, watchdog=False)
+    rounds = [
+        TraceRound(
+            round=seen.round,
+            t=0.0,
+            reason="",
+            depth=done.depth,
+            planned=done.planned,
+            accepted=done.accepted,
+            tokens=done.tokens,
+            period=done.period,
+            **{field: getattr(seen, field) for field in LOAD},
+        )
+        for seen, done in zip(policy.seen, policy.done, strict=True)
+    ]
+    recorded = Trace(header=TraceHeader(depths=scenario.depths), rounds=rounds)
+    for depth in scenario.depths:
+        entry = Entry(name="fixed", policy="always", options={"depth": depth}, guard=UNGUARDED)
+        if depth == 0:
+            entry = NEVER
+        result = replay_trace(recorded, entry)
+        fixed = run_scenario(entry.policy, scenario, options=entry.options, **entry.guard)
+        assert result.tells
+        assert result.depth_shares[depth] == 1.0
+        expected = score(fixed).tokens_per_second
+        assert result.tokens_per_second == pytest.approx(expected, rel=0.02)
