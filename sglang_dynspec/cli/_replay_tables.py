@@ -38,8 +38,8 @@ def figure_table(document: Mapping[str, Any]) -> Table:
     table = Table(box=SIMPLE_HEAD, title=f"{policy}: figures by scenario")
     table.add_column("scenario", no_wrap=True)
     for heading in (
-        *("share of oracle", "worst window", "oracle tok/s", "switches/1000", "probes"),
-        *("probe loss", "plain", "turns off", "turns on"),
+        *("share", "worst window", "oracle tok/s", "switches / 1000", "probes"),
+        *("probe loss", "plain", "off after", "on after"),
     ):
         table.add_column(heading, justify="right")
     for scenario in document["scenarios"]:

@@ -88,6 +88,12 @@ def command(
         return
     entry = _entry(policy, option or [])
     if trace is not None:
+        if scenario or plot is not None or must_pass:
+            raise ConfigError(
+                expected="--trace without --scenario, --plot and --check",
+                found="one of them beside it",
+                remedy="replay a trace, or synthetic servers",
+            )
         _replay_trace(trace, entry, as_json=as_json)
         return
     chosen = _suite(suite, scenario or [], seeds)

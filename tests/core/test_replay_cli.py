@@ -89,6 +89,7 @@ def test_list(dynspec):
         (("--suite", "nope"), "'nope'"),
         (("--policy", "never", "--option", "depths=0,1"), "'depths'"),
         (("--policy", "never", "--option", "sise=1"), "'sise'"),
+        (("--policy", "never", "--trace", "t.jsonl", "--check"), "one of them beside it"),
     ],
 )
 def test_what_does_not_exist_is_refused(dynspec, arguments, found):
