@@ -8,6 +8,9 @@ from math import log2
 #: Rounds a cell's mean remembers.
 _MEMORY = 64.0
 
+#: Rounds in a cell, a first round of a depth counting half, that are more than one.
+TWICE = 1.5
+
 #: Rounds before a cell knows what is usual.
 _USUAL = 3.0
 
@@ -177,14 +180,20 @@ class Row:
     def around(self, bucket: int) -> tuple[Cell | None, Cell | None, Cell | None]:
         """
         Find a bucket's own cell and the nearest ones below and above it.
+
+        A neighbour that rests on a single round is passed over where one further off does not.
         """
         below = above = None
         for key in self._order:
+            cell = self.cells[key]
             if key < bucket:
-                below = self.cells[key]
+                if below is None or cell.rounds >= TWICE or below.rounds < TWICE:
+                    below = cell
             elif key > bucket:
-                above = self.cells[key]
-                break
+                if above is None or cell.rounds >= TWICE:
+                    above = cell
+                if above.rounds >= TWICE:
+                    break
         return below, self.cells.get(bucket), above
 
     def __iter__(self) -> Iterator[Cell]:

@@ -5,7 +5,7 @@ What a round costs: seconds by depth, batch size and length of context.
 from math import exp, log, log2, sqrt
 from typing import NamedTuple
 
-from sglang_dynspec._cells import HALF, Cell, Row, bucket_of
+from sglang_dynspec._cells import HALF, TWICE, Cell, Row, bucket_of
 from sglang_dynspec._step_time import StepTime
 from sglang_dynspec._upkeep_cost import UpkeepCost
 from sglang_dynspec.calibration import Calibration, CostCell, Identity
@@ -24,9 +24,7 @@ _REFIT_NEW = 8
 _PER_OCTAVE = 0.06
 _NEW_DEPTH = 0.15
 
-#: Rounds in a cell, a first round of a depth counting half, that are more than one; and the square
-#: of the share of its contradiction to the linear model by which a single round may be wrong.
-_TWICE = 1.5
+#: Square of the share of its contradiction to the linear model that a single round may be wrong by.
 _DOUBT = 0.25
 
 #: Relative error that even many rounds leave.
@@ -251,7 +249,7 @@ class CostModel:
             if cell is not None:
                 ratio = self._ratio(depth, cell)
                 weight = self._weight(cell, batch_size)
-                if cell.rounds < _TWICE:
+                if cell.rounds < TWICE:
                     # A single round that contradicts the model may have been an outlier.
                     weight = 1.0 / (1.0 / weight + _DOUBT * ratio * ratio)
                 evidence += weight

@@ -48,7 +48,7 @@ _ALLOWANCE = 4.0
 _SAVINGS = 6.0
 
 #: Rounds' worth of tokens that a round of a probe is charged at most: the rest is an outlier.
-_OUTLIER = 8.0
+_OUTLIER = 3.0
 
 
 class Exploration:

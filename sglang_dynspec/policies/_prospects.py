@@ -17,8 +17,10 @@ _CACHED = 64
 _GUESS = 0.13
 
 
-#: Standard errors by which a cost may exceed its estimate, where it is paid in tokens.
+#: Standard errors by which a cost may exceed its estimate, where it is paid in tokens, and the
+#: largest standard error that is reckoned with.
 _CAUTION = 2.0
+_MOST = 0.25
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +71,8 @@ class Prospects:
         """
         Give the tokens that rounds at a depth may lose to the depth in force.
 
-        Where the cost of a round is not well known, it is taken to be two standard errors more.
+        Where the cost of a round is not well known, it is taken to be up to two standard errors
+        more.
 
         Args:
             place: The depth.
@@ -82,7 +85,7 @@ class Prospects:
             Tokens; below 0 where they gain.
         """
         cost = self.costs[place]
-        seconds = rounds * cost.seconds * (1.0 + _CAUTION * cost.error)
+        seconds = rounds * cost.seconds * (1.0 + _CAUTION * min(cost.error, _MOST))
         if place == 0 or force == 0:
             seconds += self.upkeep
         return seconds * self.rates[force] - rounds * self.tokens[place]

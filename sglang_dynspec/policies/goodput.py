@@ -2,6 +2,7 @@
 `Goodput`: the depth that delivers the most tokens per second, by what was measured.
 """
 
+from sglang_dynspec._log import structured
 from sglang_dynspec.acceptance import AcceptanceModel
 from sglang_dynspec.cost import Calibration, CostModel
 from sglang_dynspec.errors import ConfigError
@@ -53,7 +54,9 @@ class Goodput(Policy):
     - **Probing** looks at other depths for a round or two, as `Exploration` says.
     - **A batch size far above all that were measured** is decoded plainly until a probe has shown
       what speculating costs there. One far below is not: there it can only cost less.
-    - **It starts** plain and probes, or at the largest depth where the batch is small.
+    - **It starts** plain and probes, or at the largest depth where the batch is small, or at the
+      best depth by its calibration. A calibration of another version of SGLang or another attention
+      backend is used, with a line in the log.
 
     Args:
         exploration: Share of the tokens that probes may cost; 0 for no probes. The guard has a
@@ -97,7 +100,10 @@ class Goodput(Policy):
         self.cost = CostModel(limits.depths)
         if limits.calibration is not None:
             calibration = Calibration.load(limits.calibration)
-            calibration.check(limits.identity)
+            for name, (measured, found) in calibration.check(limits.identity).items():
+                structured(None, "sglang_dynspec.goodput").warning(
+                    "calibration_differed", what=name, measured_on=measured, found=found
+                )
             self.cost.load(calibration)
         self._forecast = Forecast(limits.depths, self.acceptance, self.cost)
         self._exploration = Exploration(len(limits.depths), self.exploration)
