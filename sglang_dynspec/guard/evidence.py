@@ -56,9 +56,7 @@ class Evidence:
         window = config.upkeep_window
         self._rates = Rates(depths, upkeep_window=_UPKEEP_WINDOW if window is None else window)
         self._exploration = Exploration(config.exploration_budget, self._rates)
-        self._quarantine = (
-            Quarantine(self._rates, depths, margin=config.dead_band) if never_worse else None
-        )
+        self._quarantine = Quarantine(self._rates, depths) if never_worse else None
         self._watchdog = Watchdog() if config.watchdog else None
         self._counters = counters
         self._log = structured(log, "sglang_dynspec.guard")

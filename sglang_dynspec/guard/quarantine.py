@@ -20,6 +20,10 @@ _FIRST = 256
 #: Rounds of the longest.
 _LONGEST = 2048
 
+#: Relative difference of two rates that counts as one. An upkeep pass in four plain rounds is about
+#: as much, and the rates are means of tens of rounds.
+_MARGIN = 0.02
+
 #: Rounds of a speculative depth, and of plain, from which their rates are compared.
 _KNOWN = 16.0
 _KNOWN_PLAIN = 4.0
@@ -55,7 +59,7 @@ class Quarantine:
     """
     Compares each speculative round's depth with plain, both as measured at similar batch sizes.
 
-    A depth that loses against plain by more than `margin` for 64 rounds is quarantined at those
+    A depth that loses against plain by more than 2 % for 64 rounds is quarantined at those
     batch sizes: for 256 rounds, then for twice as long each time, up to 2048. After a quarantine it
     has 16 rounds to show that it pays. Probes may run in quarantine, and end it where they win.
 
@@ -66,15 +70,12 @@ class Quarantine:
         rates: The measurements.
 
         depths: Candidate depths.
-
-        margin: Relative difference that counts as one.
     """
 
-    __slots__ = ("_margin", "_rates", "_wards")
+    __slots__ = ("_rates", "_wards")
 
-    def __init__(self, rates: Rates, depths: tuple[int, ...], *, margin: float) -> None:
+    def __init__(self, rates: Rates, depths: tuple[int, ...]) -> None:
         self._rates = rates
-        self._margin = margin
         buckets = bucket_of(1 << 30) + 1
         self._wards = {depth: [Ward() for _ in range(buckets)] for depth in depths if depth}
 
@@ -114,10 +115,10 @@ class Quarantine:
         rate = cell.tokens / cell.seconds
         plain_rate = self._rates.plain_rate(size, cell.requests / cell.rounds)
         if confined:
-            if rate > (1.0 + self._margin) * plain_rate:
+            if rate > (1.0 + _MARGIN) * plain_rate:
                 ward.until = now
             return False
-        if rate >= (1.0 - self._margin) * plain_rate:
+        if rate >= (1.0 - _MARGIN) * plain_rate:
             ward.losing = max(ward.losing - 1, 0)
             ward.winning += 1
             if ward.winning >= _WINNING:

@@ -18,7 +18,7 @@ class Bench:
 
     def __init__(self):
         self.rates = Rates((0, 3), upkeep_window=0)
-        self.quarantine = Quarantine(self.rates, (0, 3), margin=0.02)
+        self.quarantine = Quarantine(self.rates, (0, 3))
         self.now = 0
 
     def run(self, rate, rounds, depth=3):
@@ -48,7 +48,7 @@ class TestQuarantine:
 
     def judged(self, rate, *, rounds=100, plain_rounds=20, gap=0):
         rates = Rates((0, 3), upkeep_window=0)
-        quarantine = Quarantine(rates, (0, 3), margin=0.02)
+        quarantine = Quarantine(rates, (0, 3))
         for index in range(plain_rounds):
             rates.add(ran(index, 0, 0.01))
         verdicts = []
@@ -124,7 +124,7 @@ class TestQuarantine:
 
     def test_noise_around_the_margin_is_no_verdict(self):
         rates = Rates((0, 3), upkeep_window=0)
-        quarantine = Quarantine(rates, (0, 3), margin=0.02)
+        quarantine = Quarantine(rates, (0, 3))
         draw = random.Random(1)
         for index in range(20_000):
             # A few plain rounds now and then keep the comparison alive.
