@@ -12,10 +12,12 @@ mixture of depths runs.
 
 from collections import Counter
 from math import exp, sqrt
-from typing import NamedTuple
 
+from sglang_dynspec._expected import Expected, expected_tokens
 from sglang_dynspec._proportion import EVIDENCE, Proportion
 from sglang_dynspec.observation import Outcome
+
+__all__ = ["AcceptanceModel", "Expected"]
 
 #: Mean and strength, in trials, of what is assumed of position 1 before any trial.
 _FIRST = (0.6, 1.0)
@@ -48,52 +50,13 @@ _DOUBTED = 4.0
 #: Requests of a batch are alike in time, which makes them worth fewer trials than they are.
 _OVERDISPERSION = 1.5
 
+#: Requests of a large batch, and rounds between two in which its lengths are told apart.
+_MANY = 32
+_STRIDE = 8
+
 #: Length buckets: below 1024 tokens, then four times as long each, then the rest.
 _BUCKETS = 5
 _SHORTEST = 10
-
-
-class Expected(NamedTuple):
-    """
-    Tokens a request is expected to advance in one round, by depth from 0.
-
-    Attributes:
-        tokens: E(k), at index k.
-
-        rates: a_j, at index j - 1, over all lengths.
-
-        errors: Standard error of a_j, at index j - 1.
-
-        hopeful: E(k) if each a_j were half a standard error better than the trials so far say,
-            stale or not: what there is to hope for where little was tried. Where a_j fell
-            suddenly, one standard error worse: the estimate after a fall still holds some trials
-            from before it.
-    """
-
-    tokens: list[float]
-    rates: list[float]
-    errors: list[float]
-    hopeful: list[float]
-
-    def error(self, depth: int, other: int) -> float:
-        """
-        Get the standard error of ln(E(depth) / E(other)), positions being independent.
-        """
-        variance = 0.0
-        for position, error in enumerate(self.errors, start=1):
-            if position > max(depth, other):
-                break
-            slope = self._slope(depth, position) - self._slope(other, position)
-            variance += (slope * error) ** 2
-        return sqrt(variance)
-
-    def _slope(self, depth: int, position: int) -> float:
-        """Give the derivative of ln E(depth) by a_position."""
-        if position > depth:
-            return 0.0
-        # Past `position`, each survival is a_position times something. Below it nothing depends.
-        passed = self.tokens[depth] - self.tokens[position - 1]
-        return passed / max(self.rates[position - 1], 1e-3) / self.tokens[depth]
 
 
 class AcceptanceModel:
@@ -149,12 +112,15 @@ class AcceptanceModel:
         self.rounds += 1
         changes = self.changes
         lengths = outcome.seq_lens
+        # A large batch says enough of each length in every eighth round.
+        if len(lengths) >= _MANY and self.rounds % _STRIDE:
+            lengths = ()
         if lengths:
             self._note_lengths(lengths)
         if outcome.depth == 0:
             self._count_guesses(outcome.guesses, outcome.right_guesses)
         elif outcome.accepted and outcome.depth <= len(self._pool):
-            self._count(outcome)
+            self._count(outcome.depth, outcome.accepted, lengths)
         return self.changes != changes
 
     def expected(self) -> Expected:
@@ -184,20 +150,24 @@ class AcceptanceModel:
             hopes.append(min(max(hope, 0.0), 1.0))
             strength = _DEEPER
             errors.append(sqrt(_OVERDISPERSION * mean * (1.0 - mean) / (total + 1.0)))
-        if self._by_length:
-            return Expected(self._mixed(rates), rates, errors, self._mixed(hopes))
-        return Expected(_expected_tokens(rates), rates, errors, _expected_tokens(hopes))
+        tokens, hopeful = expected_tokens(rates), expected_tokens(hopes)
+        if self._by_length and any(self._lengths):
+            mixed = self._mixed(rates)
+            hopeful = [
+                own * hope / pooled
+                for own, hope, pooled in zip(mixed, hopeful, tokens, strict=True)
+            ]
+            tokens = mixed
+        return Expected(tokens, rates, errors, hopeful)
 
     def _mixed(self, pooled: list[float]) -> list[float]:
         """Weigh the buckets' expected tokens, each drawn to the pooled estimate."""
         requests = sum(self._lengths)
-        if not requests:
-            return _expected_tokens(pooled)
         tokens = [0.0] * (len(pooled) + 1)
         for count, proportions in zip(self._lengths, self._by_length, strict=True):
             if count:
                 share = count / requests
-                own = _expected_tokens(
+                own = expected_tokens(
                     [
                         (proportion.right + _POOLED * rate) / (proportion.trials + _POOLED)
                         for proportion, rate in zip(proportions, pooled, strict=True)
@@ -228,34 +198,30 @@ class AcceptanceModel:
             [proportion.copy(_POOLED) for proportion in self._pool] for _ in range(_BUCKETS)
         ]
 
-    def _count(self, outcome: Outcome) -> None:
-        depth, accepted = outcome.depth, outcome.accepted
+    def _count(self, depth: int, accepted: tuple[int, ...], lengths: tuple[int, ...]) -> None:
         counts = [accepted.count(value) for value in range(depth + 1)]
         if sum(counts) != len(accepted):
             return
-        self._count_positions(self._pool, counts, pooled=True)
-        if not self._by_length or len(outcome.seq_lens) != len(accepted):
+        self._count_positions(self._pool, counts)
+        if not self._by_length or len(lengths) != len(accepted):
             return
         by_bucket: dict[int, list[int]] = {}
-        pairs = Counter(zip(accepted, map(int.bit_length, outcome.seq_lens), strict=True))
+        pairs = Counter(zip(accepted, map(int.bit_length, lengths), strict=True))
         for (value, bits), count in pairs.items():
             bucket = _bucket(bits)
             by_bucket.setdefault(bucket, [0] * (depth + 1))[value] += count
         for bucket, own in by_bucket.items():
-            self._count_positions(self._by_length[bucket], own, pooled=False)
+            self._count_positions(self._by_length[bucket], own)
 
-    def _count_positions(
-        self, proportions: list[Proportion], counts: list[int], *, pooled: bool
-    ) -> None:
+    def _count_positions(self, proportions: list[Proportion], counts: list[int]) -> None:
         trials = sum(counts)
         for position, failed in enumerate(counts[:-1]):
             if not trials:
                 break
             right = trials - failed
             if proportions[position].count(right, trials):
-                self._doubt(proportions, position + 1)
-                self.changes += 1
-            if pooled:
+                self._changed(proportions, position)
+            if proportions is self._pool:
                 self._seen[position] = self.rounds
             trials = right
 
@@ -264,8 +230,7 @@ class AcceptanceModel:
             return
         self._seen[0] = self.rounds
         if self._pool[0].count(right, guesses):
-            self._doubt(self._pool, 1)
-            self.changes += 1
+            self._changed(self._pool, 0)
         requests = sum(self._lengths)
         if not self._by_length or not requests:
             return
@@ -273,24 +238,19 @@ class AcceptanceModel:
             if count:
                 share = count / requests
                 if proportions[0].count(right * share, guesses * share):
-                    self._doubt(proportions, 1)
+                    self._changed(proportions, 0)
 
-    def _doubt(self, proportions: list[Proportion], first: int) -> None:
-        # Most of what is known of deeper positions is from before the change.
-        for proportion in proportions[first:]:
-            proportion.forget(_DOUBTED)
+    def _changed(self, proportions: list[Proportion], position: int) -> None:
+        """Note a sudden change, and doubt what was known before it of what it bears on."""
+        self.changes += 1
+        for deeper in proportions[position + 1 :]:
+            deeper.forget(_DOUBTED)
+        if proportions is self._pool:
+            for own in self._by_length:
+                for proportion in own[position:]:
+                    proportion.forget(_DOUBTED)
 
 
 def _bucket(bits: int) -> int:
     """Find the bucket of lengths that take so many bits."""
     return min(max(bits - _SHORTEST + 1, 0) // 2, _BUCKETS - 1)
-
-
-def _expected_tokens(rates: list[float]) -> list[float]:
-    survival = tokens = 1.0
-    expected = [tokens]
-    for rate in rates:
-        survival *= rate
-        tokens += survival
-        expected.append(tokens)
-    return expected
