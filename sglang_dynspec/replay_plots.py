@@ -15,6 +15,9 @@ from sglang_dynspec.simulator.scoring import true_rates
 #: Shares below this are drawn in the darkest colour.
 _DARKEST = 0.5
 
+#: Shares below this are written in white.
+_DARK = 0.75
+
 
 def draw_run(run: ScenarioRun, path: Path, *, title: str) -> None:
     """
@@ -80,9 +83,10 @@ def draw_shares(document: Mapping[str, Any], path: Path) -> None:
     height = 1.5 + 0.24 * len(names)
     figure = Figure(figsize=(2.5 + 0.8 * len(entries), height), dpi=120, layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(shares, vmin=_DARKEST, vmax=1.0, cmap="RdYlGn", aspect="auto")
+    image = axes.imshow(shares, vmin=_DARKEST, vmax=1.0, cmap="viridis", aspect="auto")
     for (row, column), share in np.ndenumerate(shares):
-        axes.text(column, row, f"{share:.1%}", ha="center", va="center", fontsize=6)
+        color = "white" if share < _DARK else "black"
+        axes.text(column, row, f"{share:.1%}", color=color, ha="center", va="center", fontsize=6)
     axes.set_xticks(range(len(entries)), entries, rotation=30, ha="right", fontsize="small")
     axes.set_yticks(range(len(names)), names, fontsize="small")
     axes.set_title("share of the oracle's tokens", fontsize="medium")
