@@ -50,8 +50,8 @@ class Guard:
     - Probes pass by those three, for two rounds in a row; a third is bounded like any other change.
       They are held once they have cost more than ``exploration_budget``; see `Exploration`.
     - Where a depth has been measured below the plain rate, rounds are plain (``never_worse``); see
-      `Quarantine`. Unless told otherwise this binds only policies that go by time themselves: who
-      chose `always` or a table chose the depth, and is taken at his word.
+      `Quarantine`. Unless told otherwise this binds only policies that go by time themselves:
+      whoever chose `always` or a table chose the depth, and is taken at their word.
     - After acceptance has collapsed, rounds are plain but for retries, under every policy
       (``watchdog``); see `Watchdog`. Drafts that are never right are a fault and nobody's choice.
     - A policy that raises, or returns anything but a plan for a candidate depth, leaves the last
