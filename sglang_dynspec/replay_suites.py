@@ -86,7 +86,7 @@ def suites() -> dict[str, Suite]:
         Suites by name: ``standard`` has every scenario, ``small`` one of each sort.
     """
     every = (
-        Suite(name="standard", scenarios=tuple(scenarios()), seeds=3),
+        Suite(name="standard", scenarios=tuple(scenarios()), seeds=2),
         Suite(name="small", scenarios=_SMALL, seeds=1),
     )
     return {suite.name: suite for suite in every}
