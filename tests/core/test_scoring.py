@@ -301,6 +301,11 @@ class TestRun:
         right = sum(outcome.right_guesses for outcome in guessed)
         assert right / (4 * len(guessed)) == pytest.approx(0.5, abs=0.03)
 
+    def test_without_upkeep_no_round_has_any(self):
+        policy = Scripted(lambda index: index % 2)
+        run_scenario(policy, HALF, rounds=40, **UNBOUND)
+        assert not any(outcome.upkeep or outcome.guesses for outcome in policy.outcomes)
+
     def test_the_same_seed_gives_the_same_run(self):
         first, again, other = (score(run(lambda _: 3, seed=seed)) for seed in (1, 1, 2))
         assert first == again
