@@ -28,7 +28,7 @@ HALF = Scenario(
 
 class Scripted(Policy):
     """
-    Plans what a function of the round says: a depth, or minus a depth for a probe of it.
+    Plans what a function of the round says: a depth, or a plan.
     """
 
     def __init__(self, script):
