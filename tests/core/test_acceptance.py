@@ -48,6 +48,11 @@ def drawn(draw, rates, batch_size):
     return accepted
 
 
+def rounds_until_a_change(model, outcome):
+    """Count rounds until one is noticed, 100 at most."""
+    return next((index for index in range(1, 101) if model.observe(outcome)), 100)
+
+
 def trials(model):
     return [(proportion.right, proportion.trials) for proportion in model._pool]
 
@@ -159,8 +164,7 @@ class TestExpected:
         for index in range(200):
             model.observe(ran(1, (1, 1, 1, 0), index))
         assert model.expected().hopeful[1] == pytest.approx(model.expected().tokens[1], abs=0.02)
-        while not model.changes:
-            model.observe(ran(1, (0, 0, 0, 0)))
+        rounds_until_a_change(model, ran(1, (0, 0, 0, 0)))
         assert model.expected().hopeful[1] < model.expected().tokens[1]
 
 
@@ -172,11 +176,7 @@ class TestChange:
         for index in range(1000):
             model.observe(ran(3, drawn(draw, (0.7, 0.6, 0.5), batch_size), index))
         assert model.changes == 0
-        rounds = 0
-        while not model.changes:
-            rounds += 1
-            model.observe(ran(3, (0,) * batch_size))
-        assert rounds <= within
+        assert rounds_until_a_change(model, ran(3, (0,) * batch_size)) <= within
         assert model.expected().tokens[3] < 1.25
 
     def test_a_recovery_is_found_by_guesses_alone(self):
@@ -185,11 +185,7 @@ class TestChange:
         for index in range(400):
             model.observe(ran(3, drawn(draw, (0.02, 0.5, 0.5), 4), index))
         before = model.expected().tokens[3]
-        rounds = 0
-        while not model.changes:
-            rounds += 1
-            model.observe(plain(guesses=4, right=3))
-        assert rounds <= 3
+        assert rounds_until_a_change(model, plain(guesses=4, right=3)) <= 3
         assert model.expected().tokens[3] > before + 0.8
 
     @pytest.mark.parametrize("batch_size", [1, 16, 128])
@@ -199,6 +195,22 @@ class TestChange:
         for index in range(3000):
             model.observe(ran(1, drawn(draw, (0.6,), batch_size), index))
         assert model.changes == 0
+
+    def test_it_puts_later_positions_in_doubt(self):
+        model = AcceptanceModel(2)
+        for index in range(200):
+            model.observe(ran(2, (2, 2, 1, 0), index))
+        rounds_until_a_change(model, ran(1, (0, 0, 0, 0)))
+        assert model._pool[1].trials == 4
+        # What is left says little beside what became of the first position.
+        assert model.expected().rates[1] < 0.5
+
+    def test_it_is_one_at_any_length(self):
+        model = AcceptanceModel(1)
+        for index in range(200):
+            model.observe(ran(1, (1, 1, 1, 0) * 2, index, seq_lens=(500, 9000) * 4))
+        rounds_until_a_change(model, plain(guesses=4, right=0))
+        assert model.expected().tokens[1] < 1.35
 
     def test_drift_is_followed(self):
         draw = random.Random(5)
