@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -92,7 +92,7 @@ def load_policy(config: Config, limits: Limits) -> Policy:
     Args:
         config: Names the policy and its options.
 
-        limits: What the policy has to live within.
+        limits: What the policy has to live within. The configuration adds the calibration file.
 
     Returns:
         The policy, ready to decide.
@@ -101,6 +101,7 @@ def load_policy(config: Config, limits: Limits) -> Policy:
         ConfigError: There is no such policy, it cannot be loaded, or it refuses its options.
     """
     kind = find_policy(config.policy)
+    limits = replace(limits, calibration=config.calibration)
     return build_policy(kind, config.options, limits, name=config.policy)
 
 

@@ -283,10 +283,10 @@ def _put(source: Source, name: str, value: Any, origin: str) -> None:
 
 
 def _read(name: str, text: str, fields: Fields) -> Any:
-    if name in ("policy", "trace"):
+    if name in ("policy", "trace", "calibration"):
         return text
-    if fields[name].annotation is bool:
-        return _SWITCHES.get(text.strip().lower(), text)
+    if fields[name].annotation in (bool, bool | None):
+        return _SWITCHES.get(text.strip().lower(), _json_or_text(text))
     if name == "depths" and not text.lstrip().startswith("["):
         return [_json_or_text(part) for part in text.split(",")]
     return _json_or_text(text)

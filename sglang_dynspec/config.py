@@ -55,7 +55,20 @@ class Config(BaseModel):
 
         min_dwell: Rounds a depth stays in force before the guard lets it change.
 
-        dead_band: Smallest predicted relative gain the guard changes depth for; 0.02 is 2 %.
+        dead_band: Smallest predicted relative gain the guard changes depth for; 0.01 is 1 %.
+
+        switches_per_1000: Changes of depth the guard lets pass in 1000 rounds of steady load. A
+            change that follows the batch size up or down by a factor of two counts as a quarter.
+            1000 holds none back.
+
+        exploration_budget: Share of the tokens that probes may cost, 0.005 for 0.5 %. Past it the
+            guard holds probes back. 0 allows none, 1 all.
+
+        never_worse: Decode plainly where a depth has been measured below the plain rate. None: if
+            the policy itself goes by time; one that goes by a table is taken at its word.
+
+        watchdog: Decode plainly after the acceptance of drafts has collapsed, and try again now and
+            then. Applies to every policy.
 
         error_budget: Faults of the policy that are tolerated. At the next one the guard holds plain
             for the rest of the process.
@@ -63,6 +76,8 @@ class Config(BaseModel):
         slow_policy_us: Microseconds a policy may take for one round before it counts as slow.
 
         trace: File to record every round in.
+
+        calibration: File that ``dynspec calibrate`` wrote, for policies that predict time.
 
         allow_unproved: Serve model families this version has not been proved on.
 
@@ -78,10 +93,15 @@ class Config(BaseModel):
     plain_graphs: bool = True
     exact_sampling: bool = True
     min_dwell: int = Field(default=4, ge=0)
-    dead_band: float = Field(default=0.02, ge=0.0)
+    dead_band: float = Field(default=0.01, ge=0.0)
+    switches_per_1000: int = Field(default=10, ge=1, le=1000)
+    exploration_budget: float = Field(default=0.005, ge=0.0, le=1.0)
+    never_worse: bool | None = None
+    watchdog: bool = True
     error_budget: int = Field(default=8, ge=0)
     slow_policy_us: float = Field(default=1000.0, gt=0.0)
     trace: Annotated[Path, Field(strict=False)] | None = None
+    calibration: Annotated[Path, Field(strict=False)] | None = None
     allow_unproved: bool = False
     seed: int = 0
 
@@ -149,11 +169,15 @@ class Config(BaseModel):
             ],
         )
         config = cls._validated(merged)
-        if config.trace is None:
-            return config
-        check_trace_path(config.trace)
-        # The file that was checked, wherever the process that writes it runs.
-        return config.model_copy(update={"trace": config.trace.absolute()})
+        # The files that were checked, wherever the process that opens them runs.
+        files: dict[str, Path] = {}
+        if config.trace is not None:
+            check_trace_path(config.trace)
+            files["trace"] = config.trace.absolute()
+        if config.calibration is not None:
+            _check_readable(config.calibration)
+            files["calibration"] = config.calibration.absolute()
+        return config.model_copy(update=files)
 
     def resolve(self, largest_depth: int | None) -> Self:
         """
@@ -226,6 +250,18 @@ class Config(BaseModel):
             return cls.model_validate(merged.values)
         except ValidationError as error:
             raise _sources.explain(error, merged.origins) from error
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            return
+    except OSError as error:
+        raise ConfigError(
+            expected=f"a readable calibration file at {path}",
+            found=f"{type(error).__name__}: {error.strerror}",
+            remedy="make one with 'dynspec calibrate', or leave calibration out",
+        ) from error
 
 
 def _checked_depths(value: object) -> tuple[int, ...]:

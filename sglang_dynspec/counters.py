@@ -5,6 +5,7 @@ What has happened since the server started, as plain numbers.
 from collections.abc import Iterable
 from typing import Any
 
+from sglang_dynspec._timed import TimedTable
 from sglang_dynspec.observation import Outcome
 
 #: The guard held a change because the depth in force was too young.
@@ -12,6 +13,28 @@ HELD_DWELL = "dwell"
 
 #: The guard held a change because it promised too little.
 HELD_DEAD_BAND = "dead_band"
+
+#: The guard held a change because depth has changed too often.
+HELD_SWITCH_RATE = "switch_rate"
+
+#: The guard held a probe because probes have cost too much.
+HELD_EXPLORATION = "exploration_budget"
+
+#: The guard made a round plain because its depth was measured below the plain rate.
+HELD_NEVER_WORSE = "never_worse"
+
+#: The guard made a round plain because acceptance has collapsed.
+HELD_WATCHDOG = "watchdog"
+
+#: Every reason above.
+HOLDS = (
+    HELD_DWELL,
+    HELD_DEAD_BAND,
+    HELD_SWITCH_RATE,
+    HELD_EXPLORATION,
+    HELD_NEVER_WORSE,
+    HELD_WATCHDOG,
+)
 
 
 class DepthCounters:
@@ -42,7 +65,7 @@ class DepthCounters:
 
 class Counters:
     """
-    Totals over all rounds. Everything is allocated once; nothing grows with the number of rounds.
+    Totals over all rounds. Nothing grows with the number of rounds.
 
     Attributes:
         rounds: Rounds whose outcome is known.
@@ -51,7 +74,15 @@ class Counters:
 
         by_depth: Totals by the depth that ran.
 
-        switches: Rounds planned at another depth than the round before.
+        timed: Totals of measured rounds by depth and padded batch size.
+
+        switches: Times that another depth came into force.
+
+        probes: Excursions of one or two rounds to another depth than the one in force.
+
+        probe_rounds: Rounds of those excursions.
+
+        untimed_rounds: Rounds whose period is not known.
 
         mismatches: Rounds that ran at another depth than planned.
 
@@ -61,7 +92,13 @@ class Counters:
 
         slow_policies: Rounds for which the policy took longer than it may.
 
-        guard_holds: Changes the guard held back, by reason.
+        guard_holds: Rounds in which the guard held the policy back, by reason.
+
+        quarantines: Times a depth was quarantined for having been measured below the plain rate.
+
+        watchdog_trips: Times that acceptance was found to have collapsed.
+
+        watchdog_recoveries: Times that it was found to have come back.
 
         observer_errors: Exceptions raised by observers.
 
@@ -92,21 +129,35 @@ class Counters:
         "mismatches",
         "observer_errors",
         "policy_errors",
+        "probe_rounds",
+        "probes",
+        "quarantines",
         "rounds",
         "rounds_by_depth",
         "slow_policies",
         "switches",
+        "timed",
         "tokens",
         "trace_errors",
         "unmatched_outcomes",
+        "untimed_rounds",
+        "watchdog_recoveries",
+        "watchdog_trips",
     )
 
     def __init__(self, depths: Iterable[int]) -> None:
         self.by_depth = {depth: DepthCounters() for depth in depths}
         self.rounds_by_depth = dict.fromkeys(self.by_depth, 0)
-        self.guard_holds = {HELD_DWELL: 0, HELD_DEAD_BAND: 0}
+        self.guard_holds = dict.fromkeys(HOLDS, 0)
+        self.quarantines = 0
+        self.watchdog_trips = 0
+        self.watchdog_recoveries = 0
+        self.timed = TimedTable()
         self.rounds = 0
         self.switches = 0
+        self.probes = 0
+        self.probe_rounds = 0
+        self.untimed_rounds = 0
         self.mismatches = 0
         self.exact_sampling_rounds = 0
         self.policy_errors = 0
@@ -130,6 +181,8 @@ class Counters:
         depth = outcome.depth
         self.rounds += 1
         self.tokens += outcome.tokens
+        if not self.timed.count(outcome):
+            self.untimed_rounds += 1
         at_depth = self.by_depth.get(depth)
         if at_depth is None:
             # Not a candidate. The round is a mismatch already; there is no row to credit.
@@ -153,18 +206,19 @@ class Counters:
         Give the totals and the rates they make, as plain JSON types.
 
         Returns:
-            Every counter, depths written as strings, and two more. ``acceptance_rate``: accepted /
-            drafted, 0 to 1, or None while nothing was drafted. ``by_depth``: for each depth its
-            rounds, its share of all rounds (0 to 1), requests, tokens, acceptance rate, and
-            ``mean_accepted_length``, the tokens one request advances in one round (1 + mean
-            accepted drafts), or None before any did.
+            Every counter, depths written as strings, and more. ``timed``: `TimedTable.summary`.
+            ``acceptance_rate``: accepted / drafted, 0 to 1, or None while nothing was drafted.
+            ``by_depth``: for each depth its rounds, its share of all rounds (0 to 1), requests,
+            tokens, acceptance rate, and ``mean_accepted_length``, the tokens one request advances
+            in one round (1 + mean accepted drafts), or None before any did.
         """
-        tables = ("by_depth", "rounds_by_depth", "guard_holds")
+        tables = ("by_depth", "rounds_by_depth", "guard_holds", "timed")
         totals = {name: getattr(self, name) for name in self.__slots__ if name not in tables}
         return {
             **totals,
             "guard_holds": dict(self.guard_holds),
             "rounds_by_depth": {str(depth): n for depth, n in self.rounds_by_depth.items()},
+            "timed": self.timed.summary(),
             "acceptance_rate": ratio(self.accepted, self.drafted),
             "by_depth": {
                 str(depth): {

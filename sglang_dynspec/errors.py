@@ -57,6 +57,12 @@ class SeamError(ExplainedError):
     """
 
 
+class ServerError(ExplainedError):
+    """
+    A running server does not answer, or is not what a command needs.
+    """
+
+
 class TraceError(ExplainedError, ValueError):
     """
     A file is not a trace this version can read.

@@ -39,10 +39,10 @@ def dynspec_after_round(outcome: Outcome) -> None:
 @hookspec
 def dynspec_depth_changed(old: int, new: int, reason: str) -> None:
     """
-    A round has been planned at another depth than the round before it.
+    Another depth has come into force. Not told for probes: they leave the depth in force.
 
     Args:
-        old: Depth of the round before.
+        old: Depth in force before.
 
         new: Depth of this round.
 

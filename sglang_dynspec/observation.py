@@ -30,9 +30,11 @@ class Observation:
 
         depths: Candidate depths, ascending; always begins with 0.
 
-        depth: The depth in force, that of the round planned before this one; 0 before the first.
+        depth: The depth in force, that of the round planned before this one, probes aside; 0 before
+            the first.
 
-        depth_age: Rounds planned at that depth since it last changed. 0 before the first round.
+        depth_age: Rounds planned since that depth came into force, probes included. 0 before the
+            first round.
 
         round: Index of this round, from 0.
 
@@ -68,8 +70,9 @@ class Plan:
             applies its dead band only to plans that give one.
 
         probe: The round is an excursion to learn about `depth`, of one or two rounds. It counts
-            neither as a switch nor against the dwell of the depth in force before it, which comes
-            back into force after it.
+            neither as a switch nor against the dwell of the depth in force, which stays in force.
+            A third one in a row is taken for the wish to change depth for good. Means nothing in a
+            plan for the depth in force.
 
         predicted: Predicted tokens per second at each candidate depth, in the order of
             ``Observation.depths``; empty from a policy that predicts nothing.

@@ -3,9 +3,11 @@ The base class of policies.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
+from sglang_dynspec.calibration import Identity
 from sglang_dynspec.observation import Observation, Outcome, Plan
 
 
@@ -21,11 +23,19 @@ class Limits:
             yet (SGLang may derive it from the memory left after loading the model).
 
         seed: Seed for a policy that draws random numbers.
+
+        calibration: File in which ``dynspec calibrate`` wrote what rounds cost on this server, or
+            None. It can be read; what it says is for the policy to check, with
+            ``Calibration.load(path).check(limits.identity)``.
+
+        identity: What this server is, as far as it is known; more so once the model has loaded.
     """
 
     depths: tuple[int, ...]
     max_running_requests: int | None = None
     seed: int = 0
+    calibration: Path | None = None
+    identity: Identity = field(default_factory=Identity)
 
     @property
     def largest(self) -> int:

@@ -53,7 +53,10 @@ class PhaseRow:
 
         tokens_per_second: Tokens over the time their rounds took; None where that is unknown.
 
-        switches: Rounds at another depth than the round before, which may be in the phase before.
+        switches: Rounds at another depth than the one in force before, which may be in the phase
+            before; probes aside.
+
+        probes: Rounds that were probes.
     """
 
     name: str
@@ -64,6 +67,7 @@ class PhaseRow:
     tokens: int
     tokens_per_second: float | None
     switches: int
+    probes: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -92,15 +96,18 @@ def phase_rows(trace: Trace, phases: Sequence[Phase] | None = None) -> list[Phas
     sums = [_Sums() for _ in phases]
     has_periods = any(each.period is not None for each in trace.rounds)
     before: TraceRound | None = None
+    in_force: int | None = None
     for each in trace.rounds:
         seconds = each.period
         if before is not None and not has_periods:
             seconds = each.t - before.t
-        switched = before is not None and before.depth != each.depth
+        switched = in_force not in (None, each.depth) and not each.probe
         for phase, total in zip(phases, sums, strict=True):
             if phase.start <= each.t < phase.end:
                 total.add(each, seconds, switched=switched)
         before = each
+        if not each.probe:
+            in_force = each.depth
     return [total.row(phase.name) for phase, total in zip(phases, sums, strict=True)]
 
 
@@ -175,6 +182,11 @@ def draw_timeline(
     sizes.set_title(title if title is not None else _title(trace))
     depths.step(times, ran, where="pre", color="tab:red")
     depths.fill_between(times, ran, step="pre", color="tab:red", alpha=0.2)
+    probes = [each for each in trace.rounds if each.probe]
+    if probes:
+        at = [each.t for each in probes], [each.depth for each in probes]
+        depths.plot(*at, "x", color="black", markersize=4, label="probes")
+        depths.legend(loc="upper right", fontsize="small")
     candidates = trace.header.depths or tuple(sorted(set(ran)))
     depths.set_yticks(candidates, ["plain" if k == 0 else str(k) for k in candidates])
     depths.set_ylabel("depth (draft steps)")
@@ -208,6 +220,7 @@ class _Sums:
     requests: int = 0
     tokens: int = 0
     switches: int = 0
+    probes: int = 0
     by_depth: dict[int, int] = field(default_factory=dict)
     speculated: int = 0
     accepted: int = 0
@@ -219,6 +232,7 @@ class _Sums:
         self.requests += each.batch_size
         self.tokens += each.tokens
         self.switches += switched
+        self.probes += each.probe
         self.by_depth[each.depth] = self.by_depth.get(each.depth, 0) + 1
         if each.depth:
             self.speculated += len(each.accepted)
@@ -237,6 +251,7 @@ class _Sums:
             tokens=self.tokens,
             tokens_per_second=ratio(self.timed_tokens, self.seconds),
             switches=self.switches,
+            probes=self.probes,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pluggy
 
+from sglang_dynspec._decision import describe_decision
 from sglang_dynspec._log import describe, structured
 from sglang_dynspec._observers import Observers
 from sglang_dynspec.config import Config
@@ -61,9 +62,9 @@ class Rounds:
         clock: Gives seconds; measures the policy.
 
     Attributes:
-        depth: The depth in force: of the round planned last, 0 before the first.
+        depth: The depth in force: of the round planned last, probes aside; 0 before the first.
 
-        depth_age: Rounds planned at that depth since it changed.
+        depth_age: Rounds planned since that depth came into force, probes included.
 
         round: Index of the next round.
 
@@ -76,10 +77,12 @@ class Rounds:
         "_exact_sampling",
         "_forced_plans",
         "_guard",
+        "_last_plan",
         "_log",
         "_observers",
         "_pending",
         "_policy",
+        "_probing",
         "_trace",
         "counters",
         "depth",
@@ -114,10 +117,12 @@ class Rounds:
         self._exact_sampling = config.exact_sampling
         self._forced_plans = {depth: Plan(depth=depth, reason=FORCED) for depth in depths}
         self._pending: dict[int, tuple[Observation, Plan]] = {}
+        self._probing = False
+        self._last_plan: Plan | None = None
 
     def plan(self, observation: Observation) -> Plan:
         """
-        Decide the round about to run and put its depth in force.
+        Decide the round about to run and, unless it is a probe, put its depth in force.
 
         A forced depth comes first, then exact sampling, then the policy behind its guard.
 
@@ -134,6 +139,7 @@ class Rounds:
             self.counters.exact_sampling_rounds += 1
         else:
             plan = self._guard.decide(observation, self.depth, self.depth_age)
+        self._last_plan = plan
         self._remember(observation, plan)
         if tell := self._observers.before_round:
             self._observers.tell("dynspec_before_round", tell, observation=observation, plan=plan)
@@ -155,7 +161,8 @@ class Rounds:
         self.counters.count(outcome)
         if outcome.depth != plan.depth:
             self._mismatch(outcome, plan)
-        self._guard.learn(outcome)
+        depth = observation.depth
+        self._guard.learn(outcome, depth if plan.probe and plan.depth != depth else None)
         if self._trace is not None:
             self._record(self._trace, observation, plan, outcome)
         if tell := self._observers.after_round:
@@ -190,15 +197,18 @@ class Rounds:
         Give the state and the counters as plain JSON types.
 
         Returns:
-            The policy's class, the depth in force, its age, the forced depth, whether the error
-            budget is exhausted, and `Counters.summary`.
+            The policy's class, the depth in force, its age, the forced depth, the last decision
+            (`describe_decision`), `Guard.summary` and `Counters.summary`.
         """
         return {
             "policy": type(self._policy).__name__,
             "depth": self.depth,
             "depth_age": self.depth_age,
             "forced": self.forced,
-            "error_budget_exhausted": self._guard.exhausted,
+            "decision": describe_decision(
+                self._last_plan, self._guard.asked, tuple(self._forced_plans)
+            ),
+            **self._guard.summary(self.round),
             **self.counters.summary(),
         }
 
@@ -224,9 +234,11 @@ class Rounds:
         old, new = self.depth, plan.depth
         first = self.round == 0
         self.round += 1
-        if new == old:
+        if new == old or plan.probe:
             self.depth_age += 1
+            self._count_probe(probing=new != old)
             return
+        self._probing = False
         self.depth = new
         self.depth_age = 1
         # No round ran before the first, so it cannot be a switch.
@@ -236,6 +248,13 @@ class Rounds:
                 self._observers.tell(
                     "dynspec_depth_changed", tell, old=old, new=new, reason=plan.reason
                 )
+
+    def _count_probe(self, *, probing: bool) -> None:
+        if probing:
+            self.counters.probe_rounds += 1
+            if not self._probing:
+                self.counters.probes += 1
+        self._probing = probing
 
     def _mismatch(self, outcome: Outcome, plan: Plan) -> None:
         self.counters.mismatches += 1

@@ -21,6 +21,7 @@ from sglang_dynspec.policy import Limits
 from sglang_dynspec.rounds import Rounds
 from sglang_dynspec_hooks import _record
 from sglang_dynspec_hooks.exactness import count_plain_requests
+from sglang_dynspec_hooks.identity import gpu_name, identity_of
 from sglang_dynspec_hooks.periods import Periods
 from sglang_dynspec_hooks.recording import open_trace
 
@@ -86,6 +87,7 @@ class Bridge:
             depths=config.depths,
             max_running_requests=server_args.max_running_requests,
             seed=config.seed,
+            identity=identity_of(server_args, gpu=gpu_name()),
         )
         policy = load_policy(config, limits)
         rounds = Rounds(
@@ -243,6 +245,9 @@ class Bridge:
         upkeep = self._worker.upkeep
         return {
             **self.rounds.summary(),
+            "identity": identity_of(scheduler.server_args, gpu=gpu_name()).model_dump(),
+            "running": len(scheduler.running_batch.reqs),
+            "waiting": len(scheduler.waiting_queue),
             "unmarked": self.unmarked,
             "mark_faults": self.mark_faults,
             "upkeep": {

@@ -10,7 +10,7 @@ import typer
 
 from sglang_dynspec._log import describe
 from sglang_dynspec._version import __version__
-from sglang_dynspec.cli import flags, policies, report
+from sglang_dynspec.cli import flags, policies, replay, report
 from sglang_dynspec.errors import ConfigError
 
 _GROUP = "sglang_dynspec.commands"
@@ -37,6 +37,7 @@ def build_app() -> typer.Typer:
     for name, command in (
         ("flags", flags.command),
         ("policies", policies.command),
+        ("replay", replay.command),
         ("report", report.command),
     ):
         app.command(name)(command)

@@ -58,7 +58,10 @@ def phase_table(trace: Trace, rows: list[PhaseRow]) -> Table:
     table = Table(box=SIMPLE_HEAD, title=f"{trace.header.policy}: {len(trace.rounds)} rounds")
     table.add_column("phase")
     shares = ["plain" if depth == 0 else f"depth {depth}" for depth in ran]
-    for heading in ("rounds", "mean batch", *shares, "accepted length", "tokens/s", "switches"):
+    # Policies that probe are few.
+    probes = ["probes"] if any(row.probes for row in rows) else []
+    headings = ("rounds", "mean batch", *shares, "accepted length", "tokens/s", "switches")
+    for heading in (*headings, *probes):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
@@ -69,5 +72,6 @@ def phase_table(trace: Trace, rows: list[PhaseRow]) -> Table:
             "-" if row.accepted_length is None else f"{row.accepted_length:.2f}",
             "-" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",
             str(row.switches),
+            *([str(row.probes)] if probes else []),
         )
     return table

@@ -4,7 +4,7 @@ Reading a trace, line by line.
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,7 @@ def iter_rounds(path: Path) -> Iterator[TraceRound]:
         OSError: The file cannot be read.
     """
     names = _names(TraceRound)
+    required = {each.name for each in fields(TraceRound) if each.default is MISSING}
     cut: int | None = None
     with path.open("rb") as file:
         next(file, None)
@@ -90,12 +91,13 @@ def iter_rounds(path: Path) -> Iterator[TraceRound]:
                     remedy="remove that line",
                 )
             record = _decode(line)
-            if record is None or not record.keys() >= set(names):
+            if record is None or not record.keys() >= required:
                 # Only the last line may be cut; whether this is the last is known at the next.
                 cut = number
                 continue
-            record["accepted"] = tuple(record["accepted"])
-            yield TraceRound(**{name: record[name] for name in names})
+            for name in ("accepted", "predicted"):
+                record[name] = tuple(record.get(name, ()))
+            yield TraceRound(**{name: record[name] for name in names if name in record})
 
 
 def _decode(line: bytes) -> dict[str, Any] | None:

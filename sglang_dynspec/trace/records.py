@@ -52,12 +52,13 @@ class TraceHeader:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRound:
     """
-    One round of a trace. The fields of `Observation` and `Outcome` mean the same here.
+    One round of a trace. The fields of `Observation`, `Plan` and `Outcome` mean the same here.
+
+    Those with a default are left out of the file where they have it, and were unknown to older
+    versions.
 
     Attributes:
         t: Seconds from the start of the trace to the moment the outcome was known.
-
-        reason: The reason the plan gave.
     """
 
     round: int
@@ -75,6 +76,13 @@ class TraceRound:
     accepted: tuple[int, ...]
     tokens: int
     period: float | None
+    probe: bool = False
+    predicted: tuple[float, ...] = ()
+    confidence: float | None = None
+    blocked: str = ""
+    upkeep: bool = False
+    guesses: int = 0
+    right_guesses: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

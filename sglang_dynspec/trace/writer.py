@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.observation import Observation, Outcome, Plan
@@ -101,27 +102,37 @@ class TraceWriter:
             raise self._fault
         if len(self._lines) >= BACKLOG:
             raise OSError(errno.EAGAIN, "the disk does not keep up with the trace")
-        self._lines.append(
-            _encode(
-                {
-                    "round": outcome.round,
-                    "t": round(self._clock() - self._started, 6),
-                    "batch_size": observation.batch_size,
-                    "padded_batch_size": observation.padded_batch_size,
-                    "running": observation.running,
-                    "waiting": observation.waiting,
-                    "seq_len_sum": observation.seq_len_sum,
-                    "seq_len_max": observation.seq_len_max,
-                    "kv_free": round(observation.kv_free, 6),
-                    "depth": outcome.depth,
-                    "planned": outcome.planned,
-                    "reason": plan.reason,
-                    "accepted": outcome.accepted,
-                    "tokens": outcome.tokens,
-                    "period": outcome.period,
-                }
-            )
-        )
+        record: dict[str, Any] = {
+            "round": outcome.round,
+            "t": round(self._clock() - self._started, 6),
+            "batch_size": observation.batch_size,
+            "padded_batch_size": observation.padded_batch_size,
+            "running": observation.running,
+            "waiting": observation.waiting,
+            "seq_len_sum": observation.seq_len_sum,
+            "seq_len_max": observation.seq_len_max,
+            "kv_free": round(observation.kv_free, 6),
+            "depth": outcome.depth,
+            "planned": outcome.planned,
+            "reason": plan.reason,
+            "accepted": outcome.accepted,
+            "tokens": outcome.tokens,
+            "period": outcome.period,
+        }
+        if plan.probe:
+            record["probe"] = True
+        if plan.predicted:
+            record["predicted"] = plan.predicted
+        if plan.confidence is not None:
+            record["confidence"] = plan.confidence
+        if plan.blocked:
+            record["blocked"] = plan.blocked
+        if outcome.upkeep:
+            record["upkeep"] = True
+        if outcome.guesses:
+            record["guesses"] = outcome.guesses
+            record["right_guesses"] = outcome.right_guesses
+        self._lines.append(_encode(record))
 
     def flush(self) -> None:
         """

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from sglang_dynspec import Config, Limits, Observation, Outcome, Plan, Policy
+from sglang_dynspec import Config, Limits, Outcome, Plan, Policy
 from sglang_dynspec.counters import Counters
 from sglang_dynspec.guard import Guard
 from sglang_dynspec.rounds import Rounds
 from sglang_dynspec.trace import TraceHeader, TraceWriter
-from tests.core.scripted import Asking, Clock
+from tests.core.scripted import Asking, Clock, observation
 
 ENGINE = ("sglang", "torch", "sglang_dynspec_hooks")
 
@@ -40,26 +40,7 @@ def limits():
 
 @pytest.fixture
 def observe():
-    """Build an observation that says little but the batch size."""
-
-    def build(batch_size=1, **fields):
-        return Observation(
-            **{
-                "batch_size": batch_size,
-                "padded_batch_size": batch_size,
-                "running": batch_size,
-                "waiting": 0,
-                "seq_len_sum": 100 * batch_size,
-                "seq_len_max": 100,
-                "kv_free": 0.5,
-                "depths": DEPTHS,
-                "depth": 0,
-                "depth_age": 0,
-                **fields,
-            }
-        )
-
-    return build
+    return observation
 
 
 class Cycle:
@@ -69,13 +50,15 @@ class Cycle:
         self.rounds = rounds
         self.observe = observe
 
-    def __call__(self, batch_size=1, accepted=None, **fields):
+    def __call__(self, batch_size=1, accepted=None, period=None, upkeep=False, **fields):
         rounds = self.rounds
         observation = self.observe(
             batch_size, depth=rounds.depth, depth_age=rounds.depth_age, round=rounds.round, **fields
         )
         plan = rounds.plan(observation)
-        if accepted is None:
+        if callable(accepted):
+            accepted = accepted(plan.depth) if plan.depth else ()
+        elif accepted is None:
             accepted = (0,) * batch_size if plan.depth else ()
         rounds.learn(
             Outcome(
@@ -85,6 +68,8 @@ class Cycle:
                 batch_size=batch_size,
                 accepted=accepted,
                 tokens=batch_size + sum(accepted),
+                period=period(plan.depth) if callable(period) else period,
+                upkeep=upkeep,
             )
         )
         return plan

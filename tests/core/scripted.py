@@ -1,8 +1,9 @@
 """A policy that follows a script, and a clock that only moves when told to."""
 
 import math
+from dataclasses import replace
 
-from sglang_dynspec import Outcome, Plan, Policy
+from sglang_dynspec import Observation, Outcome, Plan, Policy
 
 DEPTHS = (0, 1, 3)
 
@@ -39,6 +40,25 @@ class Clock:
 OUTCOME = Outcome(round=0, depth=0, planned=0, batch_size=1, accepted=(), tokens=1)
 
 
+def observation(batch_size=1, **fields):
+    """Build an observation that says little but the batch size."""
+    return Observation(
+        **{
+            "batch_size": batch_size,
+            "padded_batch_size": batch_size,
+            "running": batch_size,
+            "waiting": 0,
+            "seq_len_sum": 100 * batch_size,
+            "seq_len_max": 100,
+            "kv_free": 0.5,
+            "depths": DEPTHS,
+            "depth": 0,
+            "depth_age": 0,
+            **fields,
+        }
+    )
+
+
 class Asking:
     def __init__(self, guard, counters, observation):
         self.guard = guard
@@ -48,8 +68,11 @@ class Asking:
 
     def __call__(self):
         plan = self.guard.decide(self.observation, self.depth, self.age)
-        self.age = self.age + 1 if plan.depth == self.depth else 1
-        self.depth = plan.depth
+        self.observation = replace(self.observation, round=self.observation.round + 1)
+        if plan.depth == self.depth or plan.probe:
+            self.age += 1
+        else:
+            self.depth, self.age = plan.depth, 1
         return plan
 
 
@@ -75,4 +98,7 @@ GARBAGE = [
     Plan(depth=3, gain="0.5"),
     Plan(depth=3, gain=True),
     Plan(depth=3, reason=None),
+    Plan(depth=3, probe=1),
+    Plan(depth=3, probe=None),
+    Plan(depth=3, blocked=None),
 ]

@@ -76,14 +76,10 @@ class TestPolicies:
         assert "Decode plainly in every round." in shown
 
     def test_json(self, dynspec):
-        policies = json.loads(dynspec("policies", "--json"))
-        assert [policy["name"] for policy in policies] == [
-            "always",
-            "depth_table",
-            "never",
-            "threshold",
-        ]
-        assert policies[3]["options"]["hysteresis"] == "None"
+        policies = {each["name"]: each for each in json.loads(dynspec("policies", "--json"))}
+        assert {"always", "depth_table", "goodput", "never", "threshold"} <= policies.keys()
+        assert list(policies) == sorted(policies)
+        assert policies["threshold"]["options"]["hysteresis"] == "None"
 
 
 class TestReport:

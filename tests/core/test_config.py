@@ -15,7 +15,9 @@ def test_the_defaults():
     assert config.policy == "threshold"
     assert config.options == {}
     assert (config.depths, config.upkeep_window) == (None, None)
-    assert (config.min_dwell, config.dead_band) == (4, 0.02)
+    assert (config.min_dwell, config.dead_band) == (4, 0.01)
+    assert (config.switches_per_1000, config.exploration_budget) == (10, 0.005)
+    assert (config.never_worse, config.watchdog, config.calibration) == (None, True, None)
     assert (config.error_budget, config.slow_policy_us) == (8, 1000.0)
     assert (config.exact_sampling, config.allow_unproved) == (True, False)
 
@@ -31,6 +33,12 @@ class TestRefusals:
             ("dead_band=NaN", "dead_band to be a finite number"),
             ("dead_band=-0.1", "dead_band to be greater than or equal to 0"),
             ("slow_policy_us=0", "slow_policy_us to be greater than 0"),
+            ("switches_per_1000=0", "switches_per_1000 to be greater than or equal to 1"),
+            ("switches_per_1000=1001", "switches_per_1000 to be less than or equal to 1000"),
+            ("exploration_budget=-0.1", "exploration_budget to be greater than or equal to 0"),
+            ("exploration_budget=2", "exploration_budget to be less than or equal to 1"),
+            ("never_worse=maybe", "never_worse to be a valid boolean"),
+            ("watchdog=2", "watchdog to be a valid boolean"),
             ("error_budget=-1", "error_budget to be greater than or equal to 0"),
             ("exact_sampling=2", "exact_sampling to be a valid boolean"),
             ("upkeep_window=-1", "upkeep_window to be greater than or equal to 0"),
@@ -95,6 +103,18 @@ class TestRefusals:
     def test_a_trace_stays_where_it_was_checked(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         assert load("trace=here.jsonl").trace == tmp_path / "here.jsonl"
+
+    def test_a_calibration_that_is_not_there(self, tmp_path):
+        error = refusal(f"calibration={tmp_path}/none.json")
+        assert error.expected == f"a readable calibration file at {tmp_path}/none.json"
+        assert error.found == "FileNotFoundError: No such file or directory"
+        assert refusal(flags={"calibration": tmp_path}).found.startswith("IsADirectoryError")
+
+    def test_a_calibration_stays_where_it_was_checked(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "here.json").touch()
+        environ = {"SGLANG_DYNSPEC_CALIBRATION": "here.json"}
+        assert load(environ=environ).calibration == tmp_path / "here.json"
 
     def test_a_trace_that_is_a_directory(self, tmp_path):
         assert refusal(flags={"trace": tmp_path}).found == "a directory of that name"

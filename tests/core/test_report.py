@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -165,3 +166,18 @@ class TestTimeline:
     def test_an_empty_trace(self, tmp_path):
         draw_timeline(Trace(header=TraceHeader(), rounds=[]), tmp_path / "a.png")
         assert (tmp_path / "a.png").exists()
+
+
+def test_probes_are_counted_apart_from_switches(tmp_path):
+    rounds = make((4, 3, 10, 1, 0.5), (4, 0, 10, 0, 0.5)).rounds
+    # Rounds 3 and 4 look at plain, and 15 at depth 3.
+    looks = {3: 0, 4: 0, 15: 3}
+    rounds = [
+        replace(each, depth=looks[at], probe=True) if at in looks else each
+        for at, each in enumerate(rounds)
+    ]
+    trace = Trace(header=TraceHeader(depths=(0, 1, 3)), rounds=rounds)
+    (row,) = phase_rows(trace, EVERYTHING)
+    assert (row.switches, row.probes) == (1, 3)
+    draw_timeline(trace, tmp_path / "probes.png")
+    assert (tmp_path / "probes.png").read_bytes().startswith(b"\x89PNG")

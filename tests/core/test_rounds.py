@@ -186,7 +186,14 @@ class TestAccounts:
         assert json.loads(json.dumps(summary)) == summary
         assert summary["policy"] == "Always"
         assert (summary["depth"], summary["depth_age"], summary["forced"]) == (3, 1, None)
-        assert summary["guard_holds"] == {"dwell": 0, "dead_band": 0}
+        assert summary["guard_holds"] == {
+            "dwell": 0,
+            "dead_band": 0,
+            "switch_rate": 0,
+            "exploration_budget": 0,
+            "never_worse": 0,
+            "watchdog": 0,
+        }
         assert summary["rounds_by_depth"] == {"0": 0, "1": 0, "3": 1}
         assert summary["error_budget_exhausted"] is False
 
@@ -221,7 +228,10 @@ class TestAccounts:
 
     def test_nothing_grows_with_the_rounds(self, policy_run):
         run = policy_run(
-            "threshold", [(9 * (n % 2) + 1, 4) for n in range(500)], options={"batch_size": 8}
+            "threshold",
+            [(9 * (n % 2) + 1, 4) for n in range(500)],
+            options={"batch_size": 8},
+            switches_per_1000=1000,
         )
         assert run.switches == 499
         assert len(run.counters.by_depth) == len(run.counters.rounds_by_depth) == 3

@@ -145,7 +145,7 @@ class TestPolicyContract:
     @pytest.mark.parametrize(
         ("decide", "said"),
         [
-            ("return Plan(depth=2)", "Plan(depth=2, reason='', gain=None) is no candidate of"),
+            ("return Plan(depth=2)", "blocked='') is no candidate of"),
             ("return 3", "decide() returned 3, not a Plan, for Observation(batch_size=0,"),
             ("return Plan(depth=True)", "has a depth that is no int"),
         ],

@@ -18,7 +18,7 @@ DEPTH = 3
 NEW_TOKENS = 48
 GREEDY = {"temperature": 0, "max_new_tokens": NEW_TOKENS, "ignore_eos": True}
 
-_random = random.Random(7)  # noqa: S311 - to be repeated, not to be secret
+_random = random.Random(7)  # to be repeated, not to be secret
 #: More tokens than one prefill pass takes, and as many requests as may run.
 PROMPTS = [[_random.randrange(3, 500) for _ in range(length)] for length in range(5, 165, 10)]
 

@@ -85,7 +85,7 @@ def start(directory: Path, cache: Path, **arguments: Any) -> Engine:
             "dump": str(directory) if arguments.pop("dump", False) else "",
         },
         "depths": (0, 1, 3),
-        "min_dwell": 1,
+        **scripted.UNBOUNDED,
         **arguments.pop("dynspec", {}),
     }
     return Engine(CpuEngine(cache=cache, dynspec=dynspec, **arguments).start(), directory)

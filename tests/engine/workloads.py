@@ -24,7 +24,7 @@ class Workload:
 
 
 def prompts(lengths: list[int], seed: int) -> tuple[tuple[int, ...], ...]:
-    draw = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    draw = random.Random(seed)  # to be repeated, not to be secret
     return tuple(tuple(draw.choice(ORDINARY) for _ in range(length)) for length in lengths)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -55,9 +54,10 @@ def command(
     The exit status is 0 when all answers are equal and both plain and speculative rounds ran.
     """
     from sglang_dynspec_hooks.commands._demo_result import print_result
+    from sglang_dynspec_hooks.commands._signals import terminable
     from sglang_dynspec_hooks.commands._steps import Steps
 
-    with _terminable():
+    with terminable():
         result = _run(Steps(), out.resolve(), port)
     if as_json:
         typer.echo(json.dumps(result.as_json(), indent=2))
@@ -187,17 +187,3 @@ def _explained(*servers: CpuServer) -> Iterator[None]:
                 typer.echo(f"--- the end of {server.log}\n{tail}", err=True)
         typer.echo(f"the demo failed: {type(error).__name__}: {error}", err=True)
         raise typer.Exit(1) from error
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the block like Ctrl-C does, so that servers are stopped."""
-
-    def stop(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

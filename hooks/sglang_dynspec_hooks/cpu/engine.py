@@ -80,7 +80,7 @@ class CpuEngine:
             page_size: Slots per page of the KV pool.
             chunked_prefill_size: Most prompt tokens per prefill pass; None for SGLang's default.
             dynspec: Fields for `sglang_dynspec.enable`; None leaves dynspec out. With the policy
-                `scripted.TARGET`, a path for its script is filled in and ``min_dwell`` is 1.
+                `scripted.TARGET`, a path for its script and `scripted.UNBOUNDED` are filled in.
             cache: Where built models are kept; None for the user's cache directory.
             **extra: More arguments of `sglang.Engine`; they win over the ones above.
         """
@@ -267,7 +267,7 @@ class CpuEngine:
         if fields.get("policy") == scripted.TARGET:
             self._script = script
             options = {"path": str(script), **fields.get("options", {})}
-            fields = {"min_dwell": 1, **fields, "options": options}
+            fields = {**scripted.UNBOUNDED, **fields, "options": options}
         sglang_dynspec.enable(**fields)
 
     def _require_scheduler(self) -> None:

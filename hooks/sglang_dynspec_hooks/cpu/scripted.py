@@ -14,6 +14,8 @@ from sglang_dynspec import Observation, Plan, Policy
 TARGET = "sglang_dynspec_hooks.cpu.scripted:Scripted"
 #: Name that a script's file is given.
 FILE_NAME = "script.json"
+#: Fields of the configuration with which the guard lets any script play as it is written.
+UNBOUNDED: dict[str, Any] = {"min_dwell": 1, "switches_per_1000": 1000, "watchdog": False}
 
 
 class Scripted(Policy):

@@ -90,6 +90,7 @@ def _finish(server_args: Any, config: Config) -> None:
 
     from sglang_dynspec._plugins import load_policy, plugin_manager
     from sglang_dynspec.policy import Limits
+    from sglang_dynspec_hooks.identity import identity_of
 
     view = resolving_view(server_args)
     refuse(view, stage=Stage.RESOLVED, allow_unproved=config.allow_unproved)
@@ -97,7 +98,13 @@ def _finish(server_args: Any, config: Config) -> None:
     cap = view.max_running_requests
     # Built here only to fail here: the scheduler, which needs them, first loads the model.
     plugin_manager()
-    load_policy(config, Limits(depths=config.depths, max_running_requests=cap, seed=config.seed))
+    limits = Limits(
+        depths=config.depths,
+        max_running_requests=cap,
+        seed=config.seed,
+        identity=identity_of(view),
+    )
+    load_policy(config, limits)
     _record.attach(server_args, config)
     logger.info(
         "dynspec_enabled policy=%s depths=%s upkeep_window=%s plain_graphs=%s "

@@ -1,51 +1,36 @@
 """
-The guard: bounds what any policy can do to a server.
+Calling a policy: what it may get wrong, and how long it may take.
 """
 
 import logging
 import math
-import time
 from collections.abc import Callable
 
 from sglang_dynspec._log import describe, structured
 from sglang_dynspec.config import Config
-from sglang_dynspec.counters import HELD_DEAD_BAND, HELD_DWELL, Counters
+from sglang_dynspec.counters import Counters
 from sglang_dynspec.errors import PolicyError
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Policy
 
-#: The policy failed in this round, so the last good depth stays in force.
-POLICY_FAILED = "policy_failed"
-
-#: The policy failed too often and is not asked any more.
-BUDGET_EXHAUSTED = "error_budget_exhausted"
-
 _MICROSECONDS = 1e6
 
 
-class Guard:
+class PolicyCalls:
     """
-    Asks a policy, and answers with a candidate depth whatever the policy does.
+    Calls a policy, so that nothing it does escapes but a KeyboardInterrupt.
 
-    - A depth stays in force for ``min_dwell`` rounds.
-    - A change whose predicted gain is below ``dead_band`` is held. A policy that predicts nothing
-      is not held.
-    - A policy that raises, or returns anything but a plan for a candidate depth, leaves the last
-      good depth in force for that round. After more than ``error_budget`` such faults it is not
-      asked again, and every round is plain.
-    - A policy that takes longer than ``slow_policy_us`` for one round is counted.
-
-    Each of these is logged the first time and only counted after that: a line per round would cost
-    more than the fault.
+    A policy that fails more than ``error_budget`` times is not called again. Faults and slowness
+    are logged the first time and only counted after that.
 
     Args:
-        policy: The policy to bound, configured.
+        policy: The policy, configured.
 
-        config: Where the bounds are.
+        config: Holds the error budget and the time a round may take.
 
         depths: Candidate depths.
 
-        counters: Where faults and holds are counted.
+        counters: Where faults are counted.
 
         log: Logger to write through; ours by default.
 
@@ -59,13 +44,9 @@ class Guard:
         "_clock",
         "_config",
         "_counters",
-        "_dead_band",
-        "_held",
-        "_last_good",
+        "_depths",
         "_limit",
         "_log",
-        "_min_dwell",
-        "_plain",
         "_policy",
         "_spent",
         "exhausted",
@@ -78,47 +59,32 @@ class Guard:
         config: Config,
         depths: tuple[int, ...],
         counters: Counters,
-        log: logging.Logger | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        log: logging.Logger | None,
+        clock: Callable[[], float],
     ) -> None:
         self._policy = policy
         self._config = config
+        self._depths = depths
         self._counters = counters
         self._log = structured(log, "sglang_dynspec.guard")
         self._clock = clock
-        self._min_dwell = config.min_dwell
-        self._dead_band = config.dead_band
         self._limit = config.slow_policy_us / _MICROSECONDS
-        self._plain = Plan(depth=0, reason=BUDGET_EXHAUSTED)
-        # Every plan the guard can answer with itself, so that holding allocates nothing.
-        self._held = {
-            reason: {depth: Plan(depth=depth, reason=reason) for depth in depths}
-            for reason in (HELD_DWELL, HELD_DEAD_BAND, POLICY_FAILED)
-        }
-        self._last_good = 0
         self._spent = 0.0
         self.exhausted = False
 
-    def decide(self, observation: Observation, depth: int, depth_age: int) -> Plan:
+    def decide(self, observation: Observation) -> Plan | None:
         """
-        Decide the depth of the round about to run.
+        Ask the policy for a plan.
 
         Args:
             observation: What the policy sees.
 
-            depth: The depth in force, a candidate.
-
-            depth_age: Rounds planned at it since it changed; 0 only before the first round, whose
-                depth is free.
-
         Returns:
-            A plan whose depth is a candidate: the policy's own, or one that says why not.
+            A plan whose depth is a candidate, or None where the policy gave nothing usable.
 
         Raises:
             KeyboardInterrupt: Somebody wants the process to stop.
         """
-        if self.exhausted:
-            return self._plain
         started = self._clock()
         try:
             plan = self._policy.decide(observation)
@@ -129,15 +95,8 @@ class Guard:
         except BaseException as error:  # noqa: BLE001
             self._spend(0.0, self._clock() - started)
             self._fault("decide", error)
-            return self._plain if self.exhausted else self._held[POLICY_FAILED][self._last_good]
+            return None
         self._spend(0.0, self._clock() - started)
-        if plan.depth != depth:
-            gain = plan.gain
-            if 0 < depth_age < self._min_dwell:
-                plan = self._hold(HELD_DWELL, depth)
-            elif gain is not None and gain < self._dead_band:
-                plan = self._hold(HELD_DEAD_BAND, depth)
-        self._last_good = plan.depth
         return plan
 
     def learn(self, outcome: Outcome) -> None:
@@ -168,17 +127,17 @@ class Guard:
         # bool is an int, and numpy's integers compare equal to ours but do not serialize.
         if type(depth) is not int:
             raise PolicyError(f"Plan.depth is {depth!r:.80}, not an int")
-        if depth not in self._held[HELD_DWELL]:
-            candidates = ", ".join(map(str, self._held[HELD_DWELL]))
+        if depth not in self._depths:
+            candidates = ", ".join(map(str, self._depths))
             raise PolicyError(f"Plan.depth is {depth}, not one of the candidates {candidates}")
         if type(plan.reason) is not str:
             raise PolicyError(f"Plan.reason is {plan.reason!r:.80}, not a str")
         if gain is not None and not (type(gain) in (float, int) and math.isfinite(gain)):
             raise PolicyError(f"Plan.gain is {gain!r:.80}, not a finite number or None")
-
-    def _hold(self, reason: str, depth: int) -> Plan:
-        self._counters.guard_holds[reason] += 1
-        return self._held[reason][depth]
+        if type(plan.probe) is not bool:
+            raise PolicyError(f"Plan.probe is {plan.probe!r:.80}, not a bool")
+        if type(plan.blocked) is not str:
+            raise PolicyError(f"Plan.blocked is {plan.blocked!r:.80}, not a str")
 
     def _spend(self, before: float, seconds: float) -> None:
         # One round's decide and learn count together, and each round at most once.

@@ -1,0 +1,203 @@
+"""
+The measured cost of rounds that are alike.
+"""
+
+from collections.abc import Iterator
+from math import log2
+
+#: Rounds a cell's mean remembers.
+_MEMORY = 64.0
+
+#: Rounds in a cell, a first round of a depth counting half, that are more than one.
+TWICE = 1.5
+
+#: Rounds before a cell knows what is usual.
+_USUAL = 3.0
+
+#: What an unusual round is: this many mean deviations off, and at least this share of the mean.
+_DEVIATIONS = 5.0
+_SHARE = 0.08
+
+#: Unusual rounds in a row, all longer or all shorter, that are no chance but a change.
+_CHANGED = 6
+
+#: Rounds a mean is worth that was not measured but scaled.
+_DOUBTED = 3.0
+
+#: Rounds that the first round of a depth, which also pays for the change, is worth.
+HALF = 0.5
+
+#: Batch sizes up to this have a bucket each; above it there are this many to a doubling.
+_EXACT = 16
+_PER_OCTAVE = 4
+
+#: Deviation of a single round from the mean, relative, before any was measured.
+FIRST_NOISE = 0.05
+
+
+def bucket_of(batch_size: int) -> int:
+    """
+    Group padded batch sizes: exactly up to 16, then four groups to a doubling.
+    """
+    if batch_size <= _EXACT:
+        return batch_size
+    return _EXACT + round(_PER_OCTAVE * log2(batch_size / _EXACT))
+
+
+class Cell:
+    """
+    The mean period of one depth's rounds at about one batch size.
+
+    A round far from the mean counts as if it were less far, so that an outlier moves nothing much;
+    several in a row on the same side are a change of the server, and the mean starts anew.
+
+    Attributes:
+        seconds: Mean period.
+
+        rounds: Rounds in the mean, at most 64.
+
+        batch_size: Mean padded batch size of those rounds.
+
+        tokens: Mean sum of committed lengths of those rounds.
+
+        noise: Mean absolute deviation of a round from the mean, relative.
+
+        round: Index of the round measured last.
+    """
+
+    __slots__ = (
+        "_streak",
+        "_streak_sum",
+        "batch_size",
+        "noise",
+        "round",
+        "rounds",
+        "seconds",
+        "tokens",
+    )
+
+    def __init__(self, seconds: float, batch_size: float, tokens: float, *, rounds: float) -> None:
+        self.seconds = seconds
+        self.batch_size = batch_size
+        self.tokens = tokens
+        self.rounds = rounds
+        self.noise = FIRST_NOISE
+        self.round = 0
+        self._streak = 0
+        self._streak_sum = 0.0
+
+    def add(self, seconds: float, batch_size: float, tokens: float) -> float:
+        """
+        Count a round.
+
+        Args:
+            seconds: Its period, finite and above 0.
+
+            batch_size: Its padded batch size.
+
+            tokens: Sum of the committed lengths of its batch.
+
+        Returns:
+            By what factor the server has been found to have changed its pace; 1.0 for not at all.
+        """
+        mean = self.seconds
+        off = seconds - mean
+        if self.rounds <= HALF:
+            # Two that agree are worth more than one; of the first, nothing is kept but that.
+            agree = abs(off) < mean / 3
+            self._start(seconds, 1.0 + HALF * agree)
+            self.batch_size, self.tokens = batch_size, tokens
+            return 1.0
+        if self.rounds < _USUAL:
+            # What disturbs a round makes it longer, so of two that disagree the shorter is right.
+            limit = 0.5 * mean
+            if off < -mean / 3:
+                self._start(seconds, 1.0)
+                off = 0.0
+            off = min(off, limit)
+        else:
+            limit = max(_DEVIATIONS * self.noise, _SHARE) * mean
+            if -limit <= off <= limit:
+                self._streak = 0
+            elif self._unusual(seconds, 1 if off > 0 else -1):
+                return self.seconds / mean
+            else:
+                off = limit if off > 0 else -limit
+            self.noise += (min(abs(off) / mean, 0.5) - self.noise) / _MEMORY
+        self.rounds = min(self.rounds + 1.0, _MEMORY)
+        weight = 1.0 / self.rounds
+        self.seconds += off * weight
+        self.batch_size += (batch_size - self.batch_size) * weight
+        self.tokens += (tokens - self.tokens) * weight
+        return 1.0
+
+    def scale(self, factor: float) -> None:
+        """
+        Follow a change of pace found elsewhere: multiply the mean, and trust it less.
+        """
+        self.seconds *= factor
+        self.rounds = min(self.rounds, _DOUBTED)
+
+    def _unusual(self, seconds: float, side: int) -> bool:
+        """Note an unusual round, and say whether it makes a change."""
+        if self._streak * side <= 0:
+            self._streak = 0
+            self._streak_sum = 0.0
+        self._streak += side
+        self._streak_sum += seconds
+        if abs(self._streak) < _CHANGED:
+            return False
+        self._start(self._streak_sum / _CHANGED, float(_CHANGED))
+        return True
+
+    def _start(self, seconds: float, rounds: float) -> None:
+        self.seconds = seconds
+        self.rounds = rounds
+        self._streak = 0
+
+
+class Row:
+    """
+    The cells of one depth, by batch size bucket.
+
+    Attributes:
+        cells: The cells; as many as there are buckets at most.
+    """
+
+    __slots__ = ("_order", "cells")
+
+    def __init__(self) -> None:
+        self.cells: dict[int, Cell] = {}
+        self._order: list[int] = []
+
+    def put(self, bucket: int, cell: Cell) -> None:
+        """
+        Add a cell, in place of one of its bucket.
+        """
+        self.cells[bucket] = cell
+        self._order = sorted(self.cells)
+
+    def around(self, bucket: int) -> tuple[Cell | None, Cell | None, Cell | None]:
+        """
+        Find a bucket's own cell and the nearest ones below and above it.
+
+        A neighbour that rests on a single round is passed over where one further off does not.
+        """
+        below = above = None
+        for key in self._order:
+            cell = self.cells[key]
+            if key < bucket:
+                if below is None or cell.rounds >= TWICE or below.rounds < TWICE:
+                    below = cell
+            elif key > bucket:
+                if above is None or cell.rounds >= TWICE:
+                    above = cell
+                if above.rounds >= TWICE:
+                    break
+        return below, self.cells.get(bucket), above
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells.values())
+
+    def __len__(self) -> int:
+        return len(self.cells)

@@ -1,0 +1,143 @@
+"""
+A proportion that is followed through drift and sudden change.
+"""
+
+from math import log
+
+#: Trials the estimate remembers: enough for a standard error of 0.012 or better.
+_TRIALS = 1500.0
+
+#: Rounds the estimate remembers at least, however many trials each brings.
+_ROUNDS = 48.0
+
+#: Evidence, in nats, that calls a change sudden. Chance brings so much once in some 10000 trials.
+EVIDENCE = 9.0
+
+#: Trials before there is an estimate that could change.
+_ENOUGH = 30.0
+
+#: Rounds between two looks at what a change would look like.
+_REFRESH = 16
+
+_EDGE = 0.02
+
+
+class Proportion:
+    """
+    Discounted counts of right ones among trials.
+
+    Old trials fade: the memory is 1500 trials long or 48 rounds, whichever is longer. So one
+    request at a time is remembered for as long as an estimate needs, and a batch of 256 no longer.
+
+    A sudden change is found by Page's cumulative sum test on both sides ("Continuous Inspection
+    Schemes", Biometrika, 1954): the log likelihood ratio between the present estimate and one three
+    quarters of the way to 0 or to 1, summed and floored at zero. Where the sum reaches its bound,
+    the trials since it last was zero are those since the change, and become the estimate.
+
+    Attributes:
+        right: Right ones, discounted.
+
+        trials: Trials, discounted.
+
+        hopeful: Whether the last sudden change was a rise, or there was none.
+    """
+
+    __slots__ = ("_age", "_evidence", "_fall", "_rise", "hopeful", "right", "trials")
+
+    def __init__(
+        self, right: float = 0.0, trials: float = 0.0, *, evidence: float = EVIDENCE
+    ) -> None:
+        self.right = right
+        self.trials = trials
+        self._evidence = evidence
+        self._fall = _Alarm()
+        self._rise = _Alarm()
+        self._age = 0
+        self.hopeful = True
+
+    def copy(self, trials: float) -> "Proportion":
+        """
+        Make a proportion like this one, worth at most so many trials.
+        """
+        made = Proportion(self.right, self.trials, evidence=self._evidence)
+        made.forget(trials)
+        return made
+
+    def forget(self, trials: float) -> None:
+        """
+        Keep the proportion, but let it be worth at most so many trials.
+        """
+        if self.trials > trials:
+            self.right *= trials / self.trials
+            self.trials = trials
+
+    def count(self, right: float, trials: float) -> bool:
+        """
+        Count the trials of one round.
+
+        Args:
+            right: Right ones, 0 to `trials`.
+
+            trials: Trials, above 0.
+
+        Returns:
+            Whether the proportion was found to have changed suddenly.
+        """
+        keep = 1.0 - trials / max(_TRIALS, trials * _ROUNDS)
+        self.right = self.right * keep + right
+        self.trials = self.trials * keep + trials
+        if self._age % _REFRESH == 0:
+            self._expect()
+        self._age += 1
+        for alarm in (self._fall, self._rise):
+            if alarm.sum(right, trials) >= self._evidence:
+                self.hopeful = alarm is self._rise
+                self.right = alarm.right
+                self.trials = alarm.trials
+                self._fall.reset()
+                self._rise.reset()
+                self._expect()
+                self._age = 1
+                return True
+        return False
+
+    def _expect(self) -> None:
+        if self.trials < _ENOUGH:
+            self._fall.rest()
+            self._rise.rest()
+            return
+        mean = min(max(self.right / self.trials, _EDGE), 1.0 - _EDGE)
+        self._fall.expect(mean, mean / 4)
+        self._rise.expect(mean, (3 + mean) / 4)
+
+
+class _Alarm:
+    """
+    One side of the test.
+    """
+
+    __slots__ = ("_sum", "_when_right", "_when_wrong", "right", "trials")
+
+    def __init__(self) -> None:
+        self._when_right = 0.0
+        self._when_wrong = 0.0
+        self.reset()
+
+    def expect(self, mean: float, changed: float) -> None:
+        self._when_right = log(changed / mean)
+        self._when_wrong = log((1.0 - changed) / (1.0 - mean))
+
+    def rest(self) -> None:
+        self._when_right = self._when_wrong = 0.0
+
+    def reset(self) -> None:
+        self._sum = self.right = self.trials = 0.0
+
+    def sum(self, right: float, trials: float) -> float:
+        self._sum += right * self._when_right + (trials - right) * self._when_wrong
+        if self._sum <= 0.0:
+            self._sum = self.right = self.trials = 0.0
+            return 0.0
+        self.right += right
+        self.trials += trials
+        return self._sum

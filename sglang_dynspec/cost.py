@@ -1,0 +1,290 @@
+"""
+What a round costs: seconds by depth, batch size and length of context.
+"""
+
+from math import exp, log, log2, sqrt
+from typing import NamedTuple
+
+from sglang_dynspec._cells import HALF, TWICE, Cell, Row, bucket_of
+from sglang_dynspec._step_time import StepTime
+from sglang_dynspec._upkeep_cost import UpkeepCost
+from sglang_dynspec.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.observation import Outcome
+
+__all__ = ["Calibration", "Cost", "CostCell", "CostModel", "Identity"]
+
+#: Rounds a calibrated cell counts for: what is measured while serving soon outweighs it.
+_CALIBRATED = 8.0
+
+#: Timed rounds between two fits of the linear model, and after a new cell appeared.
+_REFIT = 128
+_REFIT_NEW = 8
+
+#: Relative error of extrapolating, per doubling of the batch size, and to a depth never run.
+_PER_OCTAVE = 0.06
+_NEW_DEPTH = 0.15
+
+#: Square of the share of its contradiction to the linear model that a single round may be wrong by.
+_DOUBT = 0.25
+
+#: Relative error that even many rounds leave.
+_FLOOR = 0.004
+
+#: Timed rounds after which a measurement weighs half.
+_STALE = 4000.0
+
+#: Timed rounds within which a cell is up to date when another one finds that the server changed.
+_CURRENT = 32
+
+#: Periods that are believed, in seconds.
+_SHORTEST, _LONGEST = 1e-5, 600.0
+
+#: Standard deviation of a normal distribution with a mean absolute deviation of 1.
+_SPREAD = 1.25
+
+_TINY = 1e-9
+
+
+class Cost(NamedTuple):
+    """
+    What a round is expected to cost.
+
+    Attributes:
+        seconds: Its period, above 0. That of a plain round includes its usual share of an upkeep
+            pass.
+
+        error: Relative standard error of that, above 0.
+
+        rounds: Rounds measured at that depth and batch size bucket, at most 64; a first round of
+            the depth counts half.
+    """
+
+    seconds: float
+    error: float
+    rounds: float
+
+
+class CostModel:
+    """
+    Estimates what rounds cost from their periods.
+
+    A robust mean per depth and batch size bucket (`Cell`), over a linear model of all of them
+    (`StepTime`) that carries over to batch sizes and depths that were not measured: each cell says
+    by what factor the linear model is off near it. The estimate is monotone in the batch size.
+
+    Upkeep is kept apart: a plain cell holds rounds without a pass, the cost of a pass is a mean of
+    its own (`UpkeepCost`), and a plain round is charged its usual share of one. A speculative round
+    with a pass is a re-entry and counts for the pass alone. So does the first round of a depth
+    count for nothing, as it also pays for the change, unless nothing else is known.
+
+    Where several rounds on end show that the server has become slower or faster, what was measured
+    before at other depths and batch sizes is taken to have changed by the same factor.
+
+    Args:
+        depths: Candidate depths, ascending, beginning with 0.
+
+    Attributes:
+        untimed: Rounds without a usable period.
+
+        timed: Rounds counted.
+    """
+
+    __slots__ = (
+        "_last_depth",
+        "_new_cell",
+        "_rows",
+        "_since_fit",
+        "_step_time",
+        "_upkeep",
+        "timed",
+        "untimed",
+    )
+
+    def __init__(self, depths: tuple[int, ...]) -> None:
+        self._rows = {depth: Row() for depth in depths}
+        self._step_time = StepTime()
+        self._upkeep = UpkeepCost()
+        self._last_depth: int | None = None
+        self._since_fit = 0
+        self._new_cell = False
+        self.timed = 0
+        self.untimed = 0
+
+    def load(self, calibration: Calibration) -> None:
+        """
+        Start from measured costs.
+
+        Args:
+            calibration: The costs. Depths that are no candidates are left out.
+        """
+        for measured in calibration.cells:
+            row = self._rows.get(measured.depth)
+            if row is not None:
+                rounds = min(float(measured.rounds), _CALIBRATED)
+                row.put(
+                    bucket_of(measured.batch_size),
+                    Cell(
+                        measured.seconds, measured.batch_size, measured.seq_len_sum, rounds=rounds
+                    ),
+                )
+        for batch_size, seconds in calibration.upkeep.items():
+            self._upkeep.set(batch_size, seconds, _CALIBRATED)
+        self._fit()
+
+    def observe(self, outcome: Outcome) -> bool:
+        """
+        Count a round.
+
+        Args:
+            outcome: What it did. Without a usable period it is counted in `untimed` alone.
+
+        Returns:
+            Whether it was counted as a measurement of its depth.
+        """
+        depth, period = outcome.depth, outcome.period
+        first = depth != self._last_depth
+        self._last_depth = depth
+        row = self._rows.get(depth)
+        batch_size = outcome.padded_batch_size or outcome.batch_size
+        if row is None or period is None or not _SHORTEST <= period <= _LONGEST or batch_size < 1:
+            self.untimed += 1
+            return False
+        self.timed += 1
+        self._since_fit += 1
+        if depth == 0 and not first:
+            self._upkeep.count_plain(paid=outcome.upkeep)
+        cell = row.cells.get(bucket_of(batch_size))
+        if outcome.upkeep and cell is not None:
+            self._upkeep.count(batch_size, period - cell.seconds, self._plain(batch_size))
+            return False
+        if outcome.upkeep:
+            # Better than nothing, less what the pass is expected to have taken.
+            period -= min(self.upkeep_seconds(batch_size), period / 2)
+            first = True
+        self._measure(row, batch_size, max(outcome.seq_len_sum, 0), period, first=first)
+        return True
+
+    def predict(self, depth: int, batch_size: int, tokens: float) -> Cost | None:
+        """
+        Estimate the cost of a round.
+
+        Args:
+            depth: A candidate depth.
+
+            batch_size: The padded batch size.
+
+            tokens: Sum of committed lengths in the batch.
+
+        Returns:
+            The estimate, or None before anything was measured.
+        """
+        if not self._step_time.fitted or batch_size < 1:
+            return None
+        tokens = max(tokens, 0.0)
+        below, own, above = around = self._rows[depth].around(bucket_of(batch_size))
+        evidence, weighted = self._evidence(depth, around, batch_size)
+        if not evidence:
+            evidence, weighted = self._nearest_depth(depth, batch_size)
+        seconds = self._step_time.seconds(depth, batch_size, tokens) * exp(weighted / evidence)
+        here = 1.0 / (1.0 / evidence + _FLOOR * _FLOOR)
+        for cell, side in ((below, 1.0), (above, -1.0)):
+            # A neighbour that contradicts is pooled with: isotonic regression, one to each side.
+            if cell is not None:
+                there = self._carried(depth, cell, tokens / batch_size)
+                if side * (there - seconds) > 0.0:
+                    weight = self._weight(cell, cell.batch_size)
+                    seconds = (seconds * here + there * weight) / (here + weight)
+        if depth == 0:
+            seconds += self._upkeep.share * self.upkeep_seconds(batch_size)
+        rounds = 0.0 if own is None else own.rounds
+        return Cost(max(seconds, _TINY), sqrt(1.0 / here), rounds)
+
+    def upkeep_seconds(self, batch_size: int) -> float:
+        """
+        Estimate what an upkeep pass adds to a round: a re-entry pays one.
+
+        Args:
+            batch_size: The padded batch size.
+
+        Returns:
+            Seconds, from passes measured at that batch size bucket and, where those are few, from
+            their usual share of a plain round.
+        """
+        return self._upkeep.seconds(batch_size, self._plain(batch_size))
+
+    def _plain(self, batch_size: int) -> float:
+        return max(self._step_time.seconds(0, batch_size, 0.0), _TINY)
+
+    def _measure(
+        self, row: Row, batch_size: int, tokens: float, period: float, *, first: bool
+    ) -> None:
+        bucket = bucket_of(batch_size)
+        cell = row.cells.get(bucket)
+        if cell is None:
+            cell = Cell(period, batch_size, tokens, rounds=HALF if first else 1.0)
+            row.put(bucket, cell)
+            self._new_cell = True
+        elif not first:
+            factor = cell.add(period, batch_size, tokens)
+            if factor != 1.0:
+                self._scale(cell, factor)
+        cell.round = self.timed
+        due = _REFIT_NEW if self._new_cell else _REFIT
+        if self._since_fit >= due or not self._step_time.fitted:
+            self._fit()
+
+    def _scale(self, changed: Cell, factor: float) -> None:
+        for row in self._rows.values():
+            for cell in row:
+                if cell is not changed and self.timed - cell.round > _CURRENT:
+                    cell.scale(factor)
+        self._since_fit = _REFIT
+
+    def _evidence(
+        self, depth: int, cells: tuple[Cell | None, ...], batch_size: int
+    ) -> tuple[float, float]:
+        """Weigh what cells say of ln(seconds / linear model) at a batch size, and add it up."""
+        evidence = weighted = 0.0
+        for cell in cells:
+            if cell is not None:
+                ratio = self._ratio(depth, cell)
+                weight = self._weight(cell, batch_size)
+                if cell.rounds < TWICE:
+                    # A single round that contradicts the model may have been an outlier.
+                    weight = 1.0 / (1.0 / weight + _DOUBT * ratio * ratio)
+                evidence += weight
+                weighted += weight * ratio
+        return evidence, weighted
+
+    def _nearest_depth(self, depth: int, batch_size: int) -> tuple[float, float]:
+        """Ask the cells of the nearest depth that ever ran."""
+        known = min(
+            (other for other, row in self._rows.items() if len(row)),
+            key=lambda other: abs(other - depth),
+        )
+        around = self._rows[known].around(bucket_of(batch_size))
+        evidence, weighted = self._evidence(known, around, batch_size)
+        here = 1.0 / (1.0 / evidence + _NEW_DEPTH * _NEW_DEPTH)
+        return here, weighted / evidence * here
+
+    def _weight(self, cell: Cell, batch_size: float) -> float:
+        """Give the inverse variance of a cell's estimate carried over to a batch size."""
+        rounds: float = cell.rounds * 0.5 ** ((self.timed - cell.round) / _STALE)
+        noise = _SPREAD * cell.noise
+        distance = _PER_OCTAVE * log2(batch_size / cell.batch_size)
+        return 1.0 / (noise * noise / (rounds + 1e-3) + distance * distance + 1e-8)
+
+    def _ratio(self, depth: int, cell: Cell) -> float:
+        model = self._step_time.seconds(depth, cell.batch_size, cell.tokens)
+        return log(cell.seconds / max(model, _TINY))
+
+    def _carried(self, depth: int, cell: Cell, length: float) -> float:
+        """Give a cell's seconds at its own batch size, for requests of a mean length."""
+        tokens = length * cell.batch_size
+        factor: float = exp(self._ratio(depth, cell))
+        return factor * self._step_time.seconds(depth, cell.batch_size, tokens)
+
+    def _fit(self) -> None:
+        self._step_time.fit(self._rows)
+        self._since_fit = 0
+        self._new_cell = False

@@ -1,0 +1,294 @@
+"""
+Replaying a recorded trace against another policy, as far as the trace can tell.
+
+A trace holds what happened at the depth that ran. What another depth would have done is taken from
+other rounds of the same trace that ran at it, at the same batch size: their accepted drafts and
+their periods, in turn. Where there are too few of those the trace cannot tell, and the replay says
+so instead of guessing.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
+from typing import Any, Final
+
+from sglang_dynspec._plugins import load_policy
+from sglang_dynspec.config import Config
+from sglang_dynspec.counters import ratio
+from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.observation import Observation, Outcome, Plan
+from sglang_dynspec.policy import Limits
+from sglang_dynspec.replay_suites import Entry
+from sglang_dynspec.rounds import Rounds
+from sglang_dynspec.simulator.run import silent_logger
+from sglang_dynspec.simulator.server import GRAPH_SIZES
+from sglang_dynspec.trace import Trace, TraceRound
+
+#: Rounds with a period that a depth must have been recorded for, to stand for others.
+ENOUGH: Final = 16
+
+#: Share of rounds the trace has to tell for the figures to be worth comparing.
+COVERED: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """
+    What a trace would have to hold and does not.
+
+    Attributes:
+        depth: The depth.
+
+        batch_size: The largest batch size of the range it is missing for.
+
+        wanted: Rounds for which the policy wanted it.
+
+        recorded: Rounds recorded there.
+    """
+
+    depth: int
+    batch_size: int
+    wanted: int
+    recorded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceReplay:
+    """
+    What a policy would have done with a recorded load.
+
+    Attributes:
+        policy: The policy.
+
+        rounds: Rounds of the trace.
+
+        covered: Share of them for which the trace tells what the policy's depth does.
+
+        as_recorded: Share of them in which the policy chose what was recorded.
+
+        depth_shares: Share of all rounds at each candidate depth, by policy.
+
+        recorded_shares: The same as recorded.
+
+        switches: Switches of the policy, probes aside.
+
+        tokens_per_second: What the policy would have delivered over the covered rounds; None
+            without any.
+
+        recorded_tokens_per_second: What was delivered over the same rounds.
+
+        missing: What the trace does not tell, most wanted first.
+    """
+
+    policy: str
+    rounds: int
+    covered: float
+    as_recorded: float
+    depth_shares: dict[int, float]
+    recorded_shares: dict[int, float]
+    switches: int
+    tokens_per_second: float | None
+    recorded_tokens_per_second: float | None
+    missing: tuple[Missing, ...]
+
+    @property
+    def tells(self) -> bool:
+        """
+        Whether the trace tells enough for the two rates to be compared.
+        """
+        return self.covered >= COVERED and self.tokens_per_second is not None
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        Give the result as plain JSON types.
+        """
+        return asdict(self) | {
+            "tells": self.tells,
+            "depth_shares": {str(depth): share for depth, share in self.depth_shares.items()},
+            "recorded_shares": {str(depth): share for depth, share in self.recorded_shares.items()},
+            "missing": [asdict(each) for each in self.missing],
+        }
+
+
+def replay_trace(trace: Trace, entry: Entry, *, seed: int = 0, lag: int = 1) -> TraceReplay:
+    """
+    Replay a recorded trace against another policy.
+
+    The policy sees each round's load as it was recorded, although with other depths requests would
+    have finished sooner or later. It is told an outcome where the trace tells it, and none where
+    it does not.
+
+    Args:
+        trace: The trace.
+
+        entry: The policy.
+
+        seed: Seeds the policy's limits.
+
+        lag: Rounds planned before an outcome arrives.
+
+    Returns:
+        What the policy did, and what it would have been worth.
+
+    Raises:
+        ConfigError: The trace holds no rounds, or the policy refuses its options or limits.
+    """
+    depths = trace.header.depths or tuple(sorted({0, *(each.depth for each in trace.rounds)}))
+    if not trace.rounds or not depths[-1]:
+        raise ConfigError(
+            expected="a trace with rounds, and with a depth besides plain",
+            found=f"{len(trace.rounds)} rounds of depths {', '.join(map(str, depths)) or 'none'}",
+            remedy="record one with --dynspec-trace under load",
+        )
+    config = Config(
+        policy=entry.policy, options=dict(entry.options), depths=depths, seed=seed, **entry.guard
+    ).resolve(depths[-1])
+    limits = Limits(depths=depths, seed=seed)
+    now = 0.0
+    rounds = Rounds(
+        policy=load_policy(config, limits),
+        config=config,
+        depths=depths,
+        log=silent_logger(),
+        clock=lambda: now,
+    )
+    recorded = _Recorded(trace.rounds)
+    totals = _Totals()
+    waiting: list[Outcome] = []
+    for each in trace.rounds:
+        plan = rounds.plan(_observation(each, rounds, depths))
+        outcome = recorded.outcome(each, plan.depth, rounds.round - 1)
+        totals.add(each, plan, outcome)
+        if outcome is None:
+            rounds.discard(rounds.round - 1)
+            continue
+        now += outcome.period or 0.0
+        waiting.append(outcome)
+        if len(waiting) > lag:
+            rounds.learn(waiting.pop(0))
+    count = len(trace.rounds)
+    return TraceReplay(
+        policy=entry.name,
+        rounds=count,
+        covered=totals.covered / count,
+        as_recorded=totals.same / count,
+        depth_shares={depth: totals.planned[depth] / count for depth in depths},
+        recorded_shares={depth: totals.ran[depth] / count for depth in depths},
+        switches=rounds.counters.switches,
+        tokens_per_second=ratio(totals.tokens, totals.seconds),
+        recorded_tokens_per_second=ratio(totals.recorded_tokens, totals.recorded_seconds),
+        missing=tuple(
+            Missing(
+                depth=depth, batch_size=size, wanted=wanted, recorded=recorded.timed(size, depth)
+            )
+            for (size, depth), wanted in totals.missing.most_common()
+        ),
+    )
+
+
+def _observation(each: TraceRound, rounds: Rounds, depths: tuple[int, ...]) -> Observation:
+    return Observation(
+        batch_size=each.batch_size,
+        padded_batch_size=each.padded_batch_size,
+        running=each.running,
+        waiting=each.waiting,
+        seq_len_sum=each.seq_len_sum,
+        seq_len_max=each.seq_len_max,
+        kv_free=each.kv_free,
+        depths=depths,
+        depth=rounds.depth,
+        depth_age=rounds.depth_age,
+        round=rounds.round,
+    )
+
+
+def _size(batch_size: int) -> int:
+    """
+    Give the largest of the batch sizes that count as the same: those padded to one CUDA graph.
+    """
+    index = bisect_left(GRAPH_SIZES, batch_size)
+    return GRAPH_SIZES[index] if index < len(GRAPH_SIZES) else batch_size
+
+
+class _Recorded:
+    """
+    What a trace holds, by batch size and depth.
+    """
+
+    def __init__(self, rounds: list[TraceRound]) -> None:
+        periods: dict[tuple[int, int], list[float]] = {}
+        accepted: dict[tuple[int, int], list[int]] = {}
+        for each in rounds:
+            key = _size(each.batch_size), each.depth
+            accepted.setdefault(key, []).extend(each.accepted)
+            if each.period is not None:
+                periods.setdefault(key, []).append(each.period)
+        self._timed = {key: len(found) for key, found in periods.items()}
+        self._periods = {key: cycle(found) for key, found in periods.items()}
+        self._accepted = {key: cycle(found) for key, found in accepted.items() if found}
+
+    def timed(self, size: int, depth: int) -> int:
+        """
+        Count the rounds with a period at a batch size and depth.
+        """
+        return self._timed.get((size, depth), 0)
+
+    def outcome(self, each: TraceRound, depth: int, index: int) -> Outcome | None:
+        """
+        Give the outcome of a recorded round at a depth, or None where the trace does not tell.
+        """
+        accepted, tokens, period = each.accepted, each.tokens, each.period
+        if depth != each.depth:
+            key = _size(each.batch_size), depth
+            if self._timed.get(key, 0) < ENOUGH or (depth and key not in self._accepted):
+                return None
+            # A round that nobody timed stays one.
+            period = None if period is None else next(self._periods[key])
+            accepted = tuple(islice(self._accepted[key], each.batch_size)) if depth else ()
+            tokens = each.batch_size + sum(accepted)
+        return Outcome(
+            round=index,
+            depth=depth,
+            planned=depth,
+            batch_size=len(accepted) if depth else each.batch_size,
+            accepted=accepted,
+            tokens=tokens,
+            period=period,
+            padded_batch_size=each.padded_batch_size,
+            seq_len_sum=each.seq_len_sum,
+        )
+
+
+class _Totals:
+    """
+    Sums over the rounds of a replay.
+    """
+
+    def __init__(self) -> None:
+        self.covered = 0
+        self.same = 0
+        self.planned: Counter[int] = Counter()
+        self.ran: Counter[int] = Counter()
+        self.missing: Counter[tuple[int, int]] = Counter()
+        self.tokens = 0
+        self.seconds = 0.0
+        self.recorded_tokens = 0
+        self.recorded_seconds = 0.0
+
+    def add(self, each: TraceRound, plan: Plan, outcome: Outcome | None) -> None:
+        """
+        Add one round.
+        """
+        self.planned[plan.depth] += 1
+        self.ran[each.depth] += 1
+        self.same += plan.depth == each.depth
+        if outcome is None:
+            self.missing[_size(each.batch_size), plan.depth] += 1
+            return
+        self.covered += 1
+        if outcome.period is not None and each.period is not None:
+            self.tokens += outcome.tokens
+            self.seconds += outcome.period
+            self.recorded_tokens += each.tokens
+            self.recorded_seconds += each.period
