@@ -125,13 +125,14 @@ def serve(name: str, options: argparse.Namespace) -> None:
         os.environ["SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"] = "1"
     if name == "ours":
         import sglang_dynspec
+        from sglang_dynspec_hooks.cpu.scripted import UNBOUNDED
 
         sglang_dynspec.enable(
             policy="switching:Timed",
             options={"path": f"{options.logs}/script.json", "report": f"{options.logs}/timed.json"},
             depths=options.depths,
             upkeep_window=max(options.depths) + 1,
-            min_dwell=1,
+            **UNBOUNDED,
         )
     import sglang
 

@@ -161,4 +161,5 @@ class Rollouts:
             Shape (batch_size,), in tokens, at least 1.
         """
         drawn = rng.lognormal(np.log(self.tokens), self.spread, self.batch_size)
-        return np.maximum(1, np.rint(drawn)).astype(np.int64)
+        lengths: NDArray[np.int64] = np.maximum(1, np.rint(drawn)).astype(np.int64)
+        return lengths

@@ -67,7 +67,7 @@ class GpuEngine:
                     "synchronizing": "error",
                 },
                 depths=(0, 1, 3),
-                min_dwell=1,
+                **scripted.UNBOUNDED,
             )
         self._process = EngineProcess(arguments)
 
