@@ -86,7 +86,7 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    policy: str = "threshold"
+    policy: str = "goodput"
     options: dict[str, Any] = Field(default_factory=dict)
     depths: tuple[int, ...] | None = None
     upkeep_window: Annotated[int, Field(ge=0, le=DEEPEST + 1)] | None = None

@@ -53,7 +53,7 @@ FLAGS = (
         dest="dynspec_policy",
         metavar="POLICY",
         help="Policy that decides each round's depth: a name that 'dynspec policies' lists, or "
-        "package.module:Class. Default: threshold.",
+        "package.module:Class. Default: goodput.",
     ),
     Flag(
         name="--dynspec-option",

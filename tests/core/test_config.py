@@ -12,7 +12,7 @@ from tests.core.loading import load, refusal
 def test_the_defaults():
     config = load()
     assert config == Config()
-    assert config.policy == "threshold"
+    assert config.policy == "goodput"
     assert config.options == {}
     assert (config.depths, config.upkeep_window) == (None, None)
     assert (config.min_dwell, config.dead_band) == (4, 0.01)

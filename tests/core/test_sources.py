@@ -37,9 +37,9 @@ class TestPrecedence:
         assert (config.policy, config.options) == ("always", {"depth": 1})
 
     def test_options_without_a_policy_belong_to_the_default(self, toml):
-        file = toml("[options]\nbatch_size = 8")
+        file = toml("[options]\nmin_gain = 0.05")
         assert load(flags={"policy": "never"}, file=file).options == {}
-        assert load(flags={"policy": "threshold"}, file=file).options == {"batch_size": 8}
+        assert load(flags={"policy": "goodput"}, file=file).options == {"min_gain": 0.05}
 
 
 class TestPairs:

@@ -137,4 +137,4 @@ def test_mixed_chunks_that_sglang_turns_off_itself_are_fine(resolver: Resolver) 
     argv = resolver.argv("--enable-mixed-chunk", "--speculative-algorithm", "STANDALONE")
     answer = resolver.ask(argv=[*argv, "--speculative-draft-model-path", resolver.path("llama")])
     assert answer["resolved"]["enable_mixed_chunk"] is False
-    assert answer["config"]["policy"] == "threshold"
+    assert answer["config"]["policy"] == "goodput"

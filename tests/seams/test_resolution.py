@@ -8,7 +8,7 @@ import pytest
 from tests.seams.harness import Resolver
 
 DEFAULTS = {
-    "policy": "threshold",
+    "policy": "goodput",
     "options": {},
     "depths": [0, 1, 3],
     "upkeep_window": 4,
@@ -100,7 +100,8 @@ def test_a_running_cap_that_was_given_is_kept(resolver: Resolver) -> None:
 
 
 def test_a_policy_that_the_cap_keeps_from_switching_is_refused(resolver: Resolver) -> None:
-    flags = ["--max-running-requests", "16", "--dynspec-option", "batch_size=64"]
+    flags = ["--max-running-requests", "16", "--dynspec-policy", "threshold"]
+    flags += ["--dynspec-option", "batch_size=64"]
     error = resolver.refusal(resolver.argv(*flags))
     assert error.startswith("expected batch_size of at most 16")
     assert "; found 64" in error
