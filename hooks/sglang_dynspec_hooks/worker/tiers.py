@@ -10,8 +10,9 @@ override log on every switch.)
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sglang_dynspec_hooks.worker.build_costs import BuildCosts
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import torch
+
+
+logger = logging.getLogger("sglang_dynspec")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,20 @@ class Tiers:
         """Batch sizes that plain rounds have CUDA graphs for, ascending; empty without."""
         graphs = self._tiers[0].state.target_graph_runner
         return () if graphs is None else tuple(sorted(graphs.capture_bs))
+
+    def keep_graphs(self) -> None:
+        """
+        Keep every tier's graphs when weights are updated in place, whatever the update asks for.
+
+        SGLang would recapture one graph, of the tier that happens to be in force and at the width
+        of another, and leave it where a plain round finds it. The weights keep their addresses, so
+        the graphs stay right; SGLang itself recaptures only on request.
+        """
+        worker = self._worker
+        for runner in (worker.target_worker.model_runner, worker.draft_worker.draft_runner):
+            runner.weight_updater = replace(
+                runner.weight_updater, recapture_cuda_graph=_keep_graphs
+            )
 
     def activate(self, depth: int) -> None:
         """
@@ -243,3 +261,10 @@ class Tiers:
                 draft._topk1_parents_prealloc,
                 draft._topk1_score_indices_prealloc,
             ) = saved
+
+
+def _keep_graphs() -> None:
+    logger.warning(
+        "dynspec: weights were updated with recapture_cuda_graph, which is ignored: the CUDA "
+        "graphs of every depth stay, and read the new weights"
+    )

@@ -62,6 +62,7 @@ class DynspecWorkerMixin:
         super().init_cuda_graphs()  # type: ignore[misc]
         self.adaptive_controller.build_plain()
         self.adaptive_controller.build_upkeep(self.upkeep)
+        self.adaptive_controller.keep_graphs()
         self.dynspec.graph_sizes = self.adaptive_controller.plain_graph_sizes
 
     @property
