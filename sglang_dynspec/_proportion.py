@@ -10,8 +10,8 @@ _TRIALS = 1500.0
 #: Rounds the estimate remembers at least, however many trials each brings.
 _ROUNDS = 48.0
 
-#: Evidence, in nats, that calls a change sudden. Chance brings so much once in some 10000 trials.
-EVIDENCE = 9.0
+#: Evidence, in nats, that calls a change sudden. Chance brings so much once in some 20000 trials.
+EVIDENCE = 10.0
 
 #: Trials before there is an estimate that could change.
 _ENOUGH = 30.0

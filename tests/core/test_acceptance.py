@@ -207,10 +207,14 @@ class TestChange:
 
     def test_it_is_one_at_any_length(self):
         model = AcceptanceModel(1)
+        lengths = (500, 2000, 9000, 50_000) * 2
         for index in range(200):
-            model.observe(ran(1, (1, 1, 1, 0) * 2, index, seq_lens=(500, 9000) * 4))
-        rounds_until_a_change(model, plain(guesses=4, right=0))
-        assert model.expected().tokens[1] < 1.35
+            accepted = [int((place + index) % 4 > 0) for place in range(8)]
+            model.observe(ran(1, accepted, index, seq_lens=lengths))
+        # One guess a round is a quarter of a trial at each length: too few to notice by itself.
+        for _ in range(20):
+            model.observe(plain(guesses=1, right=0))
+        assert model.expected().tokens[1] < 1.25
 
     def test_drift_is_followed(self):
         draw = random.Random(5)

@@ -77,9 +77,12 @@ def test_exploration_fades_with_blocks():
         arm.add(8, 0.01)
     draw = random.Random(1)
     explored = []
+    blocks = []
     for _ in range(4000):
         context.begin_bin(draw, 1)
+        blocks.append(context.block)
         explored.append(context.explores)
+    assert blocks[:8] == [1, 2, 2, 4, 4, 4, 4, 8]
     # Blocks of 64 bins explore 1 in sqrt(128) of them.
     assert context.block == 64
     assert sum(explored[1000:]) / 3000 == pytest.approx(0.088, abs=0.02)

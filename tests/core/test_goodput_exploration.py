@@ -1,0 +1,138 @@
+"""When goodput looks at a depth that is not in force, round by round."""
+
+from itertools import pairwise
+
+import pytest
+
+from sglang_dynspec import Outcome
+from sglang_dynspec.cost import Cost
+from sglang_dynspec.policies._exploration import Exploration
+from sglang_dynspec.policies._prospects import Prospects
+
+BATCH = 10
+
+
+def prospects(*rates, error=0.03, rounds=9.0):
+    """Depths of these tokens per second, in rounds of 10 tokens each."""
+    return Prospects(
+        rates=rates,
+        scores=list(rates),
+        tokens=[10.0] * len(rates),
+        costs=[Cost(10.0 / rate, error, rounds) for rate in rates],
+        errors=[error] * len(rates),
+        best=0,
+        upkeep=0.0,
+        confidence=0.9,
+    )
+
+
+CLOSE = prospects(1000.0, 990.0)
+
+
+def ran(index, depth, period=0.01):
+    return Outcome(
+        round=index,
+        depth=depth,
+        planned=1,
+        batch_size=BATCH,
+        accepted=(),
+        tokens=10,
+        period=period,
+    )
+
+
+@pytest.fixture
+def exploration():
+    # So large a share that what a close contender costs does not space probes out.
+    made = Exploration(2, 0.2)
+    for _ in range(100):
+        made.earn(10.0, BATCH)
+    return made
+
+
+def begun(exploration, now, offered=CLOSE, force=0):
+    return exploration.begun(offered, force, now, batch_size=BATCH, index=now)
+
+
+def test_two_rounds_then_a_pause(exploration):
+    assert begun(exploration, 10) == 1
+    assert exploration.continued(11) == 1
+    assert exploration.continued(12) is None
+    # Two rounds, and four for their outcomes to come in; the next is due after eight.
+    assert [begun(exploration, now) for now in range(11, 19)] == [None] * 7 + [1]
+
+
+def test_intervals_double_up_to_64(exploration):
+    starts = [now for now in range(10, 350) if begun(exploration, now) is not None]
+    assert [b - a for a, b in pairwise(starts)] == [8, 16, 32, 64, 64, 64, 64]
+
+
+def test_what_was_never_measured_here_gets_a_glance(exploration):
+    assert begun(exploration, 16, prospects(1000.0, 990.0, rounds=0.0)) == 1
+    assert exploration.continued(17) is None
+
+
+def test_one_that_cannot_win_waits_2000_rounds(exploration):
+    hopeless = prospects(500.0, 1000.0)
+    assert [begun(exploration, now, hopeless, 1) for now in (10, 1999, 2000)] == [None, None, 0]
+
+
+def test_one_draft_is_tried_when_nobody_guesses(exploration):
+    hopeless = prospects(1000.0, 500.0)
+    assert [begun(exploration, now, hopeless) for now in (200, 201)] == [None, 1]
+
+
+def test_a_costly_depth_is_looked_at_less_often():
+    exploration = Exploration(2, 0.005)
+    exploration.earn(10.0, BATCH)
+    starts = [now for now in range(10, 700) if begun(exploration, now) is not None]
+    # 1.2 tokens in two rounds, of which a quarter of 0.05 a round pays for a probe every 96th.
+    assert {b - a for a, b in pairwise(starts)} == {starts[1] - starts[0]}
+    assert 90 < starts[1] - starts[0] < 130
+
+
+def test_a_probe_that_did_not_run_is_tried_after_32_rounds(exploration):
+    for now in (10, 18, 34):
+        assert begun(exploration, now) == 1
+        assert exploration.learn(ran(now, 1), 1, now)
+    assert begun(exploration, 66) == 1
+    assert exploration.learn(ran(66, 0), 0, 68) is False
+    # 64 rounds would have been the interval.
+    assert [begun(exploration, now) for now in (99, 100)] == [None, 1]
+
+
+def test_it_pays_what_was_lost_once(exploration):
+    begun(exploration, 10)
+    before = exploration.tokens
+    assert exploration.learn(ran(10, 1, period=0.015), 1, 12)
+    # 15 ms at 1000 tokens per second, less the 10 it delivered.
+    assert before - exploration.tokens == pytest.approx(5.0)
+    assert exploration.learn(ran(10, 1, period=0.015), 1, 13) is False
+    assert before - exploration.tokens == pytest.approx(5.0)
+
+
+def test_an_outlier_is_charged_three_rounds_at_most(exploration):
+    begun(exploration, 10)
+    before = exploration.tokens
+    exploration.learn(ran(10, 1, period=5.0), 1, 12)
+    assert before - exploration.tokens == pytest.approx(30.0)
+
+
+def test_an_empty_account_waits(exploration):
+    exploration.tokens = 0.0
+    assert begun(exploration, 10, prospects(1000.0, 950.0)) is None
+    for _ in range(200):
+        exploration.earn(10.0, BATCH)
+    assert begun(exploration, 11, prospects(1000.0, 950.0)) == 1
+
+
+def test_what_is_passing_is_not_measured(exploration):
+    assert exploration.begun(CLOSE, 0, 10, batch_size=12, index=10) is None
+    assert exploration.begun(CLOSE, 0, 10, batch_size=11, index=10) == 1
+
+
+def test_a_change_begins_the_intervals_anew(exploration):
+    for now in (10, 18, 34):
+        begun(exploration, now)
+    exploration.restart()
+    assert begun(exploration, 40) == 1
