@@ -78,6 +78,10 @@ class KvWriter:
             worker: The speculative worker, whose pools exist.
             ledger: Where rows come from.
             row_counts: Numbers of rows to capture, ascending; empty to run eagerly.
+
+        Raises:
+            NotImplementedError: The draft model's attention is not one that keys and values can be
+                taken from.
         """
         self._draft = worker.draft_worker
         self._runner = worker.draft_worker.draft_runner
@@ -87,6 +91,9 @@ class KvWriter:
         self.row_counts = tuple(row_counts)
         self._index: torch.Tensor | None = None
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        # Tried on a row of padding before anything depends on it.
+        with self._contexts():
+            self._run(torch.zeros((3, 1), dtype=torch.int64, device=self._table.device))
         if self.row_counts:
             self._capture()
 

@@ -100,7 +100,14 @@ class Upkeep:
             row_counts = {size * window for size in batch_sizes}
             if row_counts:
                 row_counts.add(max(batch_sizes) * self.width)
-            self._writer = KvWriter(worker, self.ledger, row_counts=sorted(row_counts))
+            try:
+                self._writer = KvWriter(worker, self.ledger, row_counts=sorted(row_counts))
+            except NotImplementedError as error:
+                logger.warning(
+                    "dynspec: %s; upkeep extends the draft over whole windows instead, which costs "
+                    "more while rounds are plain",
+                    error,
+                )
 
     def set_window(self, window: int) -> None:
         """
