@@ -40,8 +40,8 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
     Arguments of one engine.
 
     Args:
-        name: ``plain``, ``plain_again``, ``ours``, ``fixed_<depth>``, ``stock``, ``stock_off`` or
-            ``stock_off_cold``.
+        name: ``plain``, ``plain_again``, ``ours``, ``auto``, ``fixed_<depth>``, ``stock``,
+            ``stock_off`` or ``stock_off_cold``.
         options: The options of the benchmark.
     """
     arguments: dict[str, Any] = {
@@ -62,7 +62,7 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "grammar_backend": "none",
     }
     if not name.startswith("plain"):
-        steps = {"ours": max(options.depths)}.get(name, 3)
+        steps = max(options.depths) if name in {"ours", "auto"} else 3
         if name.startswith("fixed_"):
             steps = int(name.removeprefix("fixed_"))
         arguments |= {
@@ -123,6 +123,10 @@ def serve(name: str, options: argparse.Namespace) -> None:
         prepare_environment()
     if name == "stock_off_cold":
         os.environ["SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"] = "1"
+    if name == "auto":
+        import sglang_dynspec
+
+        sglang_dynspec.enable(depths=options.depths)
     if name == "ours":
         import sglang_dynspec
         from sglang_dynspec_hooks.cpu.scripted import UNBOUNDED

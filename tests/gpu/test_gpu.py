@@ -39,7 +39,7 @@ def plain(tmp_path_factory):
     return answers
 
 
-@pytest.fixture(scope="module", params=["STANDALONE", "EAGLE3"])
+@pytest.fixture(scope="module", params=["EAGLE3", "STANDALONE"])
 def engine(request, plain, tmp_path_factory):
     engine = GpuEngine(tmp_path_factory.mktemp("ours"), algorithm=request.param)
     engine.algorithm = request.param
