@@ -22,7 +22,9 @@ class Observation:
 
         waiting: Requests waiting in the queue.
 
-        seq_len_sum: Sum of the committed lengths of the batch's requests, in tokens.
+        seq_len_sum: Sum of the committed lengths of the batch's requests, in tokens. Under SGLang's
+            overlap loop a round is observed while the one before it runs, whose tokens are not in
+            these lengths yet.
 
         seq_len_max: Largest of those lengths, in tokens.
 
@@ -119,8 +121,8 @@ class Outcome:
 
         seq_len_sum: As in the round's `Observation`; 0 where it is not known.
 
-        seq_lens: Committed length of each counted request before the round, in tokens, in the order
-            of `accepted`; empty where lengths are not known.
+        seq_lens: Committed length of each counted request before the round, in tokens, as observed
+            for `seq_len_sum`, in the order of `accepted`; empty where lengths are not known.
 
         upkeep: Whether an upkeep pass is part of the round's period.
 
