@@ -44,7 +44,7 @@ def draw_run(run: ScenarioRun, path: Path, *, title: str) -> None:
     sizes.step(ends, run.batch_sizes, where="pre", color="tab:blue")
     sizes.set_ylabel("batch size (requests)")
     sizes.set_ylim(0, 1.1 * run.batch_sizes.max())
-    sizes.set_title(title)
+    sizes.set_title(title, parse_math=False)
     chosen.step(ends, oracle, where="pre", color="tab:green", linewidth=4, alpha=0.35)
     chosen.step(ends, run.depths, where="pre", color="tab:red", linewidth=0.9)
     probes = run.probes

@@ -14,7 +14,7 @@ from itertools import cycle, islice
 from typing import Any, Final
 
 from sglang_dynspec._plugins import load_policy
-from sglang_dynspec.config import Config
+from sglang_dynspec.config import DEEPEST, Config
 from sglang_dynspec.counters import ratio
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.observation import Observation, Outcome, Plan
@@ -134,11 +134,12 @@ def replay_trace(trace: Trace, entry: Entry, *, seed: int = 0, lag: int = 1) -> 
     Raises:
         ConfigError: The trace holds no rounds, or the policy refuses its options or limits.
     """
-    depths = trace.header.depths or tuple(sorted({0, *(each.depth for each in trace.rounds)}))
-    if not trace.rounds or not depths[-1]:
+    recorded_depths = trace.header.depths or [each.depth for each in trace.rounds]
+    depths = tuple(sorted({0, *recorded_depths}))
+    if not trace.rounds or not 0 < depths[-1] <= DEEPEST:
         raise ConfigError(
-            expected="a trace with rounds, and with a depth besides plain",
-            found=f"{len(trace.rounds)} rounds of depths {', '.join(map(str, depths)) or 'none'}",
+            expected=f"a trace with rounds, and with a depth besides plain, up to {DEEPEST}",
+            found=f"{len(trace.rounds)} rounds of depths {', '.join(map(str, depths))}",
             remedy="record one with --dynspec-trace under load",
         )
     config = Config(

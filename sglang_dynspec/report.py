@@ -179,7 +179,8 @@ def draw_timeline(
     sizes.set_ylabel("batch size (requests)")
     # Room above the line for the names of phases.
     sizes.set_ylim(0, 1.2 * max(batch_sizes, default=1))
-    sizes.set_title(title if title is not None else _title(trace))
+    # As it is: "$" is no formula in the name of a model.
+    sizes.set_title(title if title is not None else _title(trace), parse_math=False)
     depths.step(times, ran, where="pre", color="tab:red")
     depths.fill_between(times, ran, step="pre", color="tab:red", alpha=0.2)
     probes = [each for each in trace.rounds if each.probe]

@@ -35,7 +35,7 @@ def figure_table(document: Mapping[str, Any]) -> Table:
     Where there are several seeds, shares are means and everything else is the worst.
     """
     policy = document["policy"]
-    table = Table(box=SIMPLE_HEAD, title=f"{policy}: figures by scenario")
+    table = Table(box=SIMPLE_HEAD, title=f"{escape(policy)}: figures by scenario")
     table.add_column("scenario", no_wrap=True)
     for heading in (
         *("share", "worst window", "oracle tok/s", "switches / 1000", "probes"),
@@ -71,7 +71,7 @@ def share_table(document: Mapping[str, Any]) -> Table:
     table = Table(box=SIMPLE_HEAD, title="Share of the oracle's tokens")
     table.add_column("scenario", no_wrap=True)
     for entry in entries:
-        table.add_column(entry, justify="right")
+        table.add_column(escape(entry), justify="right")
     columns = [shares_by_scenario(results, entry) for entry in entries]
     for scenario in document["scenarios"]:
         table.add_row(scenario["name"], *(f"{column[scenario['name']]:.1%}" for column in columns))
@@ -109,7 +109,8 @@ def trace_table(result: TraceReplay) -> Table:
     """
     Lay the replay of a trace out as a table.
     """
-    title = f"{result.policy} on {result.rounds} recorded rounds, {result.covered:.1%} of them told"
+    policy = escape(result.policy)
+    title = f"{policy} on {result.rounds} recorded rounds, {result.covered:.1%} of them told"
     table = Table(box=SIMPLE_HEAD, title=title)
     table.add_column("")
     shares = ["plain" if depth == 0 else f"depth {depth}" for depth in result.depth_shares]

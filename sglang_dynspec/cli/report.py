@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from sglang_dynspec.cli._output import AsJson, print_json, print_table
+from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.report import PhaseRow, draw_timeline, phase_rows, phases_by_batch_size
 from sglang_dynspec.trace import Trace, read_trace
 
@@ -29,6 +31,12 @@ def command(
 
     A phase ends where the batch size moves to another power of two and stays there.
     """
+    if png is not None and png.suffix.lower() != ".png":
+        raise ConfigError(
+            expected="a picture whose name ends in .png",
+            found=repr(str(png)),
+            remedy="choose another name for --png",
+        )
     trace = read_trace(trace_file)
     phases = phases_by_batch_size(trace.rounds)
     rows = phase_rows(trace, phases)
@@ -55,7 +63,9 @@ def phase_table(trace: Trace, rows: list[PhaseRow]) -> Table:
         A table with a column for each depth that ran.
     """
     ran = sorted({depth for row in rows for depth in row.shares})
-    table = Table(box=SIMPLE_HEAD, title=f"{trace.header.policy}: {len(trace.rounds)} rounds")
+    table = Table(
+        box=SIMPLE_HEAD, title=f"{escape(trace.header.policy)}: {len(trace.rounds)} rounds"
+    )
     table.add_column("phase")
     shares = ["plain" if depth == 0 else f"depth {depth}" for depth in ran]
     # Policies that probe are few.

@@ -4,12 +4,17 @@ Reading a trace, line by line.
 
 import json
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from sglang_dynspec.errors import TraceError
 from sglang_dynspec.trace.records import VERSION, VERSION_KEY, Trace, TraceHeader, TraceRound
+
+#: Check types and ranges; fields of a later version are left out.
+_ROUND = TypeAdapter(TraceRound)
+_HEADER = TypeAdapter(TraceHeader)
 
 
 def read_trace(path: Path) -> Trace:
@@ -46,8 +51,9 @@ def read_header(path: Path) -> TraceHeader:
         OSError: The file cannot be read.
     """
     with path.open("rb") as file:
-        record = _decode(file.readline())
-    if record is None or not isinstance(record.get(VERSION_KEY), int):
+        line = file.readline()
+    record = _decode(line)
+    if record is None or type(record.get(VERSION_KEY)) is not int:
         raise TraceError(
             expected=f'a trace, whose first line is {{"{VERSION_KEY}": {VERSION}, ...}}',
             found=f"{path}, whose first line is something else",
@@ -59,8 +65,14 @@ def read_header(path: Path) -> TraceHeader:
             found=f"version {record[VERSION_KEY]} in {path}, recorded by {record.get('dynspec')}",
             remedy="read it with the sglang-dynspec that recorded it, or a newer one",
         )
-    known = {name: record[name] for name in _names(TraceHeader) if name in record}
-    return TraceHeader(**known | {"depths": tuple(record.get("depths", ()))})
+    try:
+        return _HEADER.validate_json(line)
+    except ValidationError as error:
+        raise TraceError(
+            expected="the header of a trace",
+            found=f"in the first line of {path}: {_first(error)}",
+            remedy="give the file as it was recorded",
+        ) from error
 
 
 def iter_rounds(path: Path) -> Iterator[TraceRound]:
@@ -78,35 +90,35 @@ def iter_rounds(path: Path) -> Iterator[TraceRound]:
 
         OSError: The file cannot be read.
     """
-    names = _names(TraceRound)
-    required = {each.name for each in fields(TraceRound) if each.default is MISSING}
-    cut: int | None = None
+    damage: str | None = None
     with path.open("rb") as file:
         next(file, None)
         for number, line in enumerate(file, start=2):
-            if cut is not None:
+            if damage is not None:
                 raise TraceError(
                     expected="one round in each line",
-                    found=f"something else in line {cut} of {path}",
+                    found=f"something else in line {number - 1} of {path}: {damage}",
                     remedy="remove that line",
                 )
-            record = _decode(line)
-            if record is None or not record.keys() >= required:
+            try:
+                yield _ROUND.validate_json(line)
+            except ValidationError as error:
                 # Only the last line may be cut; whether this is the last is known at the next.
-                cut = number
-                continue
-            for name in ("accepted", "predicted"):
-                record[name] = tuple(record.get(name, ()))
-            yield TraceRound(**{name: record[name] for name in names if name in record})
+                damage = _first(error)
 
 
 def _decode(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 
 
-def _names(kind: type[TraceHeader | TraceRound]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
+def _first(error: ValidationError) -> str:
+    """
+    Say in a line what is wrong first.
+    """
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]

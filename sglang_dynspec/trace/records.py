@@ -4,13 +4,20 @@ What a trace holds: a header and one record per round.
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, FiniteFloat
 
 #: Version of the format. A reader refuses a newer one.
 VERSION = 1
 
 #: Key of the version in the header line; its presence marks a trace.
 VERSION_KEY = "dynspec_trace"
+
+#: Readers take nothing for a number that is none.
+_STRICT = ConfigDict(strict=True)
+
+_Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +45,14 @@ class TraceHeader:
         started: When, ISO 8601 in UTC. Times of rounds count from here.
     """
 
+    __pydantic_config__ = _STRICT
+
     sglang: str = ""
     dynspec: str = ""
     model: str = ""
     draft: str = ""
     algorithm: str = ""
-    depths: tuple[int, ...] = ()
+    depths: tuple[_Count, ...] = ()
     policy: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
@@ -61,21 +70,23 @@ class TraceRound:
         t: Seconds from the start of the trace to the moment the outcome was known.
     """
 
+    __pydantic_config__ = _STRICT
+
     round: int
-    t: float
-    batch_size: int
-    padded_batch_size: int
+    t: FiniteFloat
+    batch_size: _Count
+    padded_batch_size: _Count
     running: int
     waiting: int
     seq_len_sum: int
     seq_len_max: int
     kv_free: float
-    depth: int
+    depth: _Count
     planned: int
     reason: str
-    accepted: tuple[int, ...]
+    accepted: tuple[_Count, ...]
     tokens: int
-    period: float | None
+    period: FiniteFloat | None
     probe: bool = False
     predicted: tuple[float, ...] = ()
     confidence: float | None = None

@@ -30,7 +30,7 @@ BACKLOG = 100_000
 #: Seconds that `TraceWriter.close` waits for a write that is under way.
 PATIENCE = 5.0
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
 
 
 class TraceWriter:
@@ -96,7 +96,9 @@ class TraceWriter:
         Raises:
             OSError: An earlier write failed, or the disk is stuck.
 
-            TypeError: A field holds something JSON cannot.
+            TypeError: A field holds something JSON cannot, predictions aside.
+
+            ValueError: A field is NaN or infinite, predictions aside.
         """
         if self._fault is not None:
             raise self._fault
@@ -121,10 +123,6 @@ class TraceWriter:
         }
         if plan.probe:
             record["probe"] = True
-        if plan.predicted:
-            record["predicted"] = plan.predicted
-        if plan.confidence is not None:
-            record["confidence"] = plan.confidence
         if plan.blocked:
             record["blocked"] = plan.blocked
         if outcome.upkeep:
@@ -132,7 +130,12 @@ class TraceWriter:
         if outcome.guesses:
             record["guesses"] = outcome.guesses
             record["right_guesses"] = outcome.right_guesses
-        self._lines.append(_encode(record))
+        try:
+            line = _encode(record | _predictions(plan))
+        except (TypeError, ValueError):
+            # Nothing checks these, and a policy may be anybody's: they are left out.
+            line = _encode(record)
+        self._lines.append(line)
 
     def flush(self) -> None:
         """
@@ -195,6 +198,18 @@ class TraceWriter:
             self.close()
         except OSError:
             return
+
+
+def _predictions(plan: Plan) -> dict[str, Any]:
+    """
+    Give what a plan predicted, as far as it predicted anything.
+    """
+    record: dict[str, Any] = {}
+    if plan.predicted:
+        record["predicted"] = plan.predicted
+    if plan.confidence is not None:
+        record["confidence"] = plan.confidence
+    return record
 
 
 def check_trace_path(path: Path) -> None:
