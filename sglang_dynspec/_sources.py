@@ -148,7 +148,7 @@ def from_file(path: Path | None, fields: Fields) -> Source:
             found=f"{type(error).__name__}: {error.strerror}",
             remedy="correct --dynspec-config",
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             expected=f"TOML in {path}",
             found=str(error),
@@ -295,5 +295,5 @@ def _read(name: str, text: str, fields: Fields) -> Any:
 def _json_or_text(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -4,7 +4,7 @@ A calibration: what rounds cost on one server, in a file.
 
 import json
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
@@ -15,6 +15,12 @@ VERSION = 1
 
 #: What has to be the same for costs to be comparable at all. The rest is worth a warning.
 _DECISIVE = ("gpu", "model", "draft", "tensor_parallel")
+
+#: What a file may say, far beyond what any server does: arithmetic on it has to stay finite.
+_LONGEST = 600.0
+_MOST = 1 << 40
+
+_BatchSize = Annotated[int, Field(ge=1, le=1 << 20)]
 
 _REMEDY = "run 'dynspec calibrate' against this server, or leave the calibration out"
 
@@ -66,10 +72,10 @@ class CostCell(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     depth: int = Field(ge=0)
-    batch_size: int = Field(ge=1)
-    seconds: FiniteFloat = Field(gt=0)
-    rounds: int = Field(ge=1)
-    seq_len_sum: FiniteFloat = Field(default=0.0, ge=0)
+    batch_size: _BatchSize
+    seconds: FiniteFloat = Field(ge=1e-6, le=_LONGEST)
+    rounds: int = Field(ge=1, le=_MOST)
+    seq_len_sum: FiniteFloat = Field(default=0.0, ge=0, le=_MOST)
 
 
 class Calibration(BaseModel):
@@ -98,11 +104,13 @@ class Calibration(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: Literal["sglang-dynspec calibration"] = "sglang-dynspec calibration"
-    version: int = VERSION
+    version: int = Field(default=VERSION, ge=1)
     identity: Identity = Identity()
     created: str = ""
     cells: tuple[CostCell, ...] = Field(strict=False)
-    upkeep: dict[int, FiniteFloat] = Field(default_factory=dict, strict=False)
+    upkeep: dict[_BatchSize, Annotated[FiniteFloat, Field(ge=0, le=_LONGEST)]] = Field(
+        default_factory=dict, strict=False
+    )
 
     def save(self, path: Path) -> None:
         """
@@ -136,7 +144,7 @@ class Calibration(BaseModel):
         try:
             text = path.read_text(encoding="utf-8")
             content = json.loads(text)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
                 expected=expected, found=f"{path}: {error}", remedy=_REMEDY
             ) from error

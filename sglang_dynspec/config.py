@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from sglang_dynspec import _sources
+from sglang_dynspec._files import check_name, check_readable
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.trace import check_trace_path
 
@@ -112,7 +113,7 @@ class Config(BaseModel):
         # rest into the form it has there (tuples as lists, keys as strings).
         try:
             return json.loads(json.dumps(value, allow_nan=False))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(
                 expected="options to be JSON values",
                 found=f"{value!r} ({error})",
@@ -123,6 +124,11 @@ class Config(BaseModel):
     @classmethod
     def _depths_are_candidates(cls, value: object) -> object:
         return None if value is None else _checked_depths(value)
+
+    @field_validator("trace", "calibration")
+    @classmethod
+    def _files_have_names(cls, value: Path | None) -> Path | None:
+        return None if value is None else check_name(value)
 
     @classmethod
     def load(
@@ -175,7 +181,7 @@ class Config(BaseModel):
             check_trace_path(config.trace)
             files["trace"] = config.trace.absolute()
         if config.calibration is not None:
-            _check_readable(config.calibration)
+            check_readable(config.calibration)
             files["calibration"] = config.calibration.absolute()
         return config.model_copy(update=files)
 
@@ -250,18 +256,6 @@ class Config(BaseModel):
             return cls.model_validate(merged.values)
         except ValidationError as error:
             raise _sources.explain(error, merged.origins) from error
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        with path.open("rb"):
-            return
-    except OSError as error:
-        raise ConfigError(
-            expected=f"a readable calibration file at {path}",
-            found=f"{type(error).__name__}: {error.strerror}",
-            remedy="make one with 'dynspec calibrate', or leave calibration out",
-        ) from error
 
 
 def _checked_depths(value: object) -> tuple[int, ...]:

@@ -224,15 +224,19 @@ def check_trace_path(path: Path) -> None:
             another server is writing it.
     """
     directory = path.absolute().parent
-    if not directory.is_dir():
-        raise _unusable(path, f"no directory {directory}")
-    if path.is_dir():
-        raise _unusable(path, "a directory of that name")
-    if not os.access(path if path.exists() else directory, os.W_OK):
-        raise _unusable(path, "no permission to write there")
-    if path.is_file():
-        with path.open("ab", buffering=0) as file:
-            _lock(file, path)
+    try:
+        if not directory.is_dir():
+            raise _unusable(path, f"no directory {directory}")
+        if path.is_dir():
+            raise _unusable(path, "a directory of that name")
+        if not os.access(path if path.exists() else directory, os.W_OK):
+            raise _unusable(path, "no permission to write there")
+        if path.is_file():
+            with path.open("ab", buffering=0) as file:
+                _lock(file, path)
+    except OSError as error:
+        # Such as a name that is too long, or a link to itself.
+        raise _unusable(path, f"{type(error).__name__}: {error.strerror}") from error
 
 
 def _claim(file: FileIO, path: Path) -> None:

@@ -90,7 +90,7 @@ class TestRefusals:
         assert error.expected == f"a readable file at {tmp_path / 'none.toml'}"
         assert error.found == "FileNotFoundError: No such file or directory"
 
-    @pytest.mark.parametrize("data", [b"policy = ", b"\xff"])
+    @pytest.mark.parametrize("data", [b"policy = ", b"\xff", b"seed = " + b"[" * 100_000])
     def test_a_file_that_is_not_toml(self, tmp_path, data):
         path = tmp_path / "bad.toml"
         path.write_bytes(data)
@@ -115,6 +115,16 @@ class TestRefusals:
         (tmp_path / "here.json").touch()
         environ = {"SGLANG_DYNSPEC_CALIBRATION": "here.json"}
         assert load(environ=environ).calibration == tmp_path / "here.json"
+
+    @pytest.mark.parametrize("field", ["trace", "calibration"])
+    def test_a_name_that_no_file_has(self, toml, field):
+        error = refusal(file=toml(f'{field} = "a\\u0000b"'))
+        assert (error.expected, "a\\x00b" in error.found) == ("the name of a file", True)
+        assert refusal(flags={field: "\ud800"}).expected == "the name of a file"
+
+    def test_a_name_that_is_too_long(self):
+        assert refusal(flags={"trace": "a" * 300}).found == "OSError: File name too long"
+        assert refusal(flags={"calibration": "a" * 300}).found == "OSError: File name too long"
 
     def test_a_trace_that_is_a_directory(self, tmp_path):
         assert refusal(flags={"trace": tmp_path}).found == "a directory of that name"

@@ -75,7 +75,9 @@ class TestPairs:
             ("a=x=y", "x=y"),
             ("a=", ""),
             ("a=1,2", "1,2"),
+            ("a=" + "[" * 100_000, "[" * 100_000),
         ],
+        ids=lambda text: str(text)[:8],
     )
     def test_an_option(self, pair, value):
         assert load(pair).options == {"a": value}
