@@ -3,6 +3,7 @@ A calibration: what rounds cost on one server, in a file.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -117,14 +118,25 @@ class Calibration(BaseModel):
         Write the file, whole or not at all.
 
         Args:
-            path: Where to. An existing file is replaced.
+            path: Where to. An existing file is replaced, behind a link as well; a device or a pipe
+                is written to.
 
         Raises:
             OSError: The file cannot be written.
         """
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(f"{self.model_dump_json(indent=1)}\n", encoding="utf-8")
-        partial.replace(path)
+        text = f"{self.model_dump_json(indent=1)}\n"
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        # Two processes may write the same file.
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
     @classmethod
     def load(cls, path: Path) -> Self:

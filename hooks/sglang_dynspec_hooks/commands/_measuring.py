@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec.calibration import Calibration, CostCell, Identity
 from sglang_dynspec.errors import ServerError
+from sglang_dynspec_hooks.commands._signals import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +90,9 @@ def decision_borrowed(server: Server, account: dict[str, Any]) -> Iterator[None]
     try:
         yield
     finally:
-        server.force(-1 if before is None else before)
+        # Who is impatient presses Ctrl-C twice.
+        with undisturbed():
+            server.force(-1 if before is None else before)
 
 
 def measure(

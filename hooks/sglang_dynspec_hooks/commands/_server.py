@@ -37,18 +37,33 @@ class Server:
         """
         self.url = url.rstrip("/")
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        self._client = httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=_PATIENCE,
-            trust_env=False,
-            transport=transport,
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=_PATIENCE,
+                trust_env=False,
+                transport=transport,
+            )
+        # The latter where the key is not of ASCII.
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise ServerError(
+                expected="the address of a server, and its key",
+                found=str(error),
+                remedy="correct --url or --api-key",
+            ) from error
 
     def info(self) -> dict[str, Any]:
         """Return the scheduler's internal state: SGLang's, and our account as ``dynspec``."""
-        states = self._ask("GET", "/server_info").json()["internal_states"]
-        if len(states) != 1 or "dynspec" not in states[0]:
+        answer = _json(self._ask("GET", "/server_info"))
+        states = answer.get("internal_states") if isinstance(answer, dict) else None
+        if not isinstance(states, list):
+            raise ServerError(
+                expected=f"an SGLang server at {self.url}",
+                found="a server that answers /server_info in another way",
+                remedy="give its address with --url",
+            )
+        if len(states) != 1 or not isinstance(states[0], dict) or "dynspec" not in states[0]:
             raise ServerError(
                 expected=f"one scheduler with dynspec enabled at {self.url}",
                 found=f"{len(states)} schedulers" if len(states) != 1 else "one without it",
@@ -65,7 +80,7 @@ class Server:
             depth: A candidate, or -1 to let the policy decide again.
         """
         body = {"server_args": {"dynspec_force_depth": depth}}
-        answer = self._ask("POST", "/set_internal_state", json=body).json()
+        answer = _json(self._ask("POST", "/set_internal_state", json=body))
         if not _all_true(answer):
             raise ServerError(
                 expected=f"the server to take dynspec_force_depth={depth}",
@@ -124,6 +139,13 @@ class Server:
                 else "read the server's log",
             )
         return answer
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except (ValueError, RecursionError):
+        return None
 
 
 def _all_true(answer: Any) -> bool:

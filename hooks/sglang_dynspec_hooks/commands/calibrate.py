@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +50,7 @@ def command(
     from sglang_dynspec_hooks.commands._server import Server
     from sglang_dynspec_hooks.commands._signals import terminable
 
-    _check_directory(out)
+    _check_writable(out)
     began = time.monotonic()
     with terminable(), Server(url, api_key=api_key) as server:
         measured = _measure(server, max_batch_size, rounds, prompt_tokens)
@@ -67,16 +68,29 @@ def command(
     typer.echo(f"written    {out} ({seconds:.0f} s)")
 
 
-def _check_directory(out: Path) -> None:
+def _check_writable(out: Path) -> None:
     """Refuse, before a minute's work, a file that could not be written."""
     from sglang_dynspec.errors import ConfigError
 
-    if not out.absolute().parent.is_dir():
-        raise ConfigError(
-            expected=f"a directory for {out}",
-            found="none",
-            remedy="create it, or choose another file with --out",
-        )
+    directory = out.absolute().parent
+    if not directory.is_dir():
+        expected, found = f"a directory for {out}", "none"
+    elif out.is_dir():
+        expected, found = "the name of a file", f"a directory, {out}"
+    # A file is replaced, not written to.
+    elif not os.access(out if _is_device(out) else out.resolve().parent, os.W_OK):
+        expected, found = f"a directory for {out}", "no permission to write there"
+    else:
+        return
+    raise ConfigError(
+        expected=expected,
+        found=found,
+        remedy="create it, or choose another file with --out",
+    )
+
+
+def _is_device(out: Path) -> bool:
+    return out.exists() and not out.is_file()
 
 
 def _measure(server: Server, largest: int | None, rounds: int, prompt_tokens: int) -> Measured:
