@@ -5,12 +5,13 @@ Replaying policies through scenarios.
 import math
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any
 
 from sglang_dynspec._version import __version__
@@ -208,9 +209,7 @@ def _workers(jobs: int | None) -> Iterator[Callable[..., Iterator[Any]]]:
         jobs,
         # Not forked: a progress bar has a thread.
         mp_context=get_context("spawn"),
-        # Ctrl-C reaches every process of a terminal; this one ends the others.
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
+        initializer=_prepare_worker,
     )
     with pool:
 
@@ -222,6 +221,23 @@ def _workers(jobs: int | None) -> Iterator[Callable[..., Iterator[Any]]]:
             yield unordered
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _prepare_worker() -> None:
+    """
+    Let a process of the pool end with the one that started it.
+    """
+    # Ctrl-C reaches every process of a terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        # However it ended: a pool whose owner was killed waits for work forever.
+        parent.join()
+        os._exit(1)
 
 
 class _Count:
