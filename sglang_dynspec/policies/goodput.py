@@ -18,6 +18,9 @@ _REFRESH = 4
 #: what is accepted, so that is learned in force.
 _SMALL = 8
 
+#: Rounds of which none could be timed, from which the rest are plain until one can.
+_UNTIMED = 64
+
 #: Rounds' worth of tokens to lose, by prediction, before a switch.
 _PATIENCE = 0.25
 
@@ -57,6 +60,8 @@ class Goodput(Policy):
     - **It starts** plain and probes, or at the largest depth where the batch is small, or at the
       best depth by its calibration. A calibration of another version of SGLang or another attention
       backend is used, with a line in the log.
+    - **Where no round can be timed**, because each follows a prefill, it goes plain after 64:
+      nobody knows what speculating costs there.
 
     Args:
         exploration: Share of the tokens that probes may cost; 0 for no probes. The guard has a
@@ -131,7 +136,7 @@ class Goodput(Policy):
         if observation.depth_age == 0:
             return self._said(self._first(observation.batch_size), START)
         if prospects is None:
-            return self._said(force, MEASURING)
+            return self._said(force if self._now <= _UNTIMED else 0, MEASURING)
         self._exploration.earn(prospects.tokens[force], observation.batch_size)
         return self._switched(prospects, force) or self._kept(prospects, force, observation)
 

@@ -1,13 +1,17 @@
 """When goodput looks at a depth that is not in force, round by round."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from sglang_dynspec import Outcome
 from sglang_dynspec.cost import Cost
+from sglang_dynspec.policies import Goodput
 from sglang_dynspec.policies._exploration import Exploration
 from sglang_dynspec.policies._prospects import Prospects
+from sglang_dynspec.policies.goodput import MEASURING
+from sglang_dynspec.simulator import find_scenario, run_scenario
 
 BATCH = 10
 
@@ -136,3 +140,13 @@ def test_a_change_begins_the_intervals_anew(exploration):
         begun(exploration, now)
     exploration.restart()
     assert begun(exploration, 40) == 1
+
+
+def test_what_nobody_can_time_is_decoded_plainly_until_somebody_can():
+    unseen = replace(find_scenario("h200-chat-1"), prefills=1.0)
+    run = run_scenario(Goodput, unseen, rounds=300)
+    assert run.depths.tolist() == [3] * 64 + [0] * 236
+    assert {plan.reason for plan in run.plans[1:]} == {MEASURING}
+    seen = run_scenario(Goodput, replace(unseen, prefills=0.95), rounds=3000)
+    assert set(seen.depths[-500:].tolist()) >= {3}
+    assert (seen.depths[-500:] == 3).mean() > 0.95
