@@ -40,9 +40,10 @@ class SpeculateAlways(Policy):
 
 
 class BreaksUpkeep(Policy):
-    """Alternates depths, and makes the second upkeep pass fail."""
+    """Alternates depths, and makes the second upkeep pass of a kind fail."""
 
-    def __init__(self):
+    def __init__(self, *, kind: str) -> None:
+        self._kind = kind
         self._rounds = 0
 
     def decide(self, observation):
@@ -52,14 +53,18 @@ class BreaksUpkeep(Policy):
         return Plan(depth=3 if self._rounds % 8 < 3 else 0)
 
     def _break(self):
-        from sglang_dynspec_hooks.worker.upkeep import Upkeep
+        from sglang_dynspec_hooks.worker import kv_write, upkeep
 
-        run, passes = Upkeep._pass, []
+        owner, name = {
+            "extend": (upkeep, "extend_draft"),
+            "write": (kv_write.KvWriter, "write"),
+        }[self._kind]
+        run, passes = getattr(owner, name), []
 
-        def fail_second(*args):
+        def fail_second(*args, **more):
             passes.append(args)
             if len(passes) == 2:
                 raise RuntimeError("an upkeep pass that fails")
-            run(*args)
+            return run(*args, **more)
 
-        Upkeep._pass = fail_second
+        setattr(owner, name, fail_second)

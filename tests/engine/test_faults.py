@@ -7,10 +7,10 @@ from sglang_dynspec_hooks.cpu.engine import CpuEngine
 from tests.engine import workloads
 
 
-def serve(models, capfd, policy, options, load, **fields):
+def serve(models, capfd, policy, options, load, *, algorithm="STANDALONE", **fields):
     dynspec = {"policy": policy, "options": options, "depths": (0, 1, 3), **fields}
     with CpuEngine(
-        cache=models, algorithm="STANDALONE", dynspec=dynspec, log_level="warning"
+        cache=models, algorithm=algorithm, dynspec=dynspec, log_level="warning"
     ) as engine:
         capfd.readouterr()
         answers = [list(done.output_ids) for done in load.send(engine)]
@@ -68,14 +68,16 @@ def test_exact_sampling_may_be_given_up(models, plain_ids, capfd):
     assert any(answers[i] != plain_ids["inexact"][i] for i in (1, 2, 4))
 
 
-def test_upkeep_that_fails_is_given_up(models, plain_ids, capfd):
+@pytest.mark.parametrize(("algorithm", "kind"), [("STANDALONE", "extend"), ("EAGLE3", "write")])
+def test_upkeep_that_fails_is_given_up(models, plain_ids, capfd, algorithm, kind):
     """A fault of upkeep leaves the draft cold and the tokens right."""
     answers, state, log = serve(
         models,
         capfd,
         "tests.engine.policies:BreaksUpkeep",
-        {},
+        {"kind": kind},
         workloads.CROWD,
+        algorithm=algorithm,
     )
     assert_lossless(plain_ids["crowd"], answers)
     assert state["upkeep"]["faults"] == 1
