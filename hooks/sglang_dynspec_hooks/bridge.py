@@ -22,7 +22,7 @@ from sglang_dynspec.rounds import Rounds
 from sglang_dynspec_hooks import _record
 from sglang_dynspec_hooks.exactness import count_plain_requests
 from sglang_dynspec_hooks.identity import gpu_name, identity_of
-from sglang_dynspec_hooks.periods import Periods
+from sglang_dynspec_hooks.periods import Periods, is_ready
 from sglang_dynspec_hooks.recording import open_trace
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Bridge:
         Never raises: a fault makes the round plain and is counted.
         """
         self._scheduler = scheduler
+        self._periods.launching()
         if not batch.forward_mode.is_decode():
             return
         try:
@@ -143,6 +144,7 @@ class Bridge:
         if plan is not None:
             result.dynspec_observed = batch.dynspec_observed
             result.dynspec_planned = plan.depth
+            result.dynspec_launch = self._periods.launched()
             batch.dynspec_plan = None
 
     def _observe(self, scheduler: Any, batch: Any, lengths: list[int]) -> Observation:
@@ -187,6 +189,7 @@ class Bridge:
             if not (req.finished() or req.is_retracted)
         ]
         overshot = len(live) < len(batch.reqs)
+        ready = is_ready(result)
         process()
         finished = [row for row, req, _ in live if req.finished()]
         if finished:
@@ -212,7 +215,9 @@ class Bridge:
                 batch_size=len(counted),
                 accepted=tuple(accepted[row] for row, _, _ in counted) if depth else (),
                 tokens=sum(_delivered(req) - before for _, req, before in counted),
-                period=self._periods.settled(self._scheduler, batch),
+                period=self._periods.settled(
+                    self._scheduler, batch, launch=result.dynspec_launch, ready=ready
+                ),
                 padded_batch_size=observation.padded_batch_size,
                 seq_len_sum=observation.seq_len_sum,
                 seq_lens=tuple(lengths[row] for row, _, _ in counted),

@@ -73,7 +73,7 @@ def settle(bridge, *requests, finish=()):
         for row in finish:
             batch.reqs[row].is_finished = True
 
-    bridge.settle(batch, SimpleNamespace(), process)
+    bridge.settle(batch, SimpleNamespace(copy_done=None), process)
 
 
 @pytest.fixture
@@ -98,6 +98,8 @@ def periods(upkeep):
             result = SimpleNamespace(
                 dynspec_observed=(OBSERVATION, [9]),
                 dynspec_planned=0,
+                dynspec_launch=0.0,
+                copy_done=None,
                 speculative_num_draft_tokens=1,
                 num_correct_drafts_per_req_cpu=[0],
             )
