@@ -26,6 +26,8 @@ class MakeBelieve:
         self.timed: dict[tuple[int, int], dict[str, float]] = {}
         self.by_depth = {str(k): {"requests": 0, "tokens": 0} for k in SECONDS}
         self.tokens = 0
+        #: Sizes that batches are padded to; none, as without CUDA graphs.
+        self.graph_sizes: tuple[int, ...] = ()
         self.interrupt: BaseException | None = None
         self.answers: dict[str, httpx.Response] = {}
 
@@ -52,7 +54,7 @@ class MakeBelieve:
         rounds = int((tokens - 1) / advance)
         passes = rounds // 4 if depth == 0 else 0
         row = self.timed.setdefault(
-            (depth, size),
+            (depth, min((each for each in self.graph_sizes if each >= size), default=size)),
             dict.fromkeys(
                 ("rounds", "seconds", "seq_len_sum", "upkeep_rounds", "upkeep_seconds"), 0
             ),

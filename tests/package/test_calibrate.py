@@ -73,6 +73,17 @@ def test_what_is_measured_is_what_rounds_took(server: MakeBelieve, calibrate: An
     assert result["skipped"] == []
 
 
+def test_rounds_are_found_at_the_size_they_are_padded_to(
+    server: MakeBelieve, calibrate: Any
+) -> None:
+    """A cap of 6 where there are CUDA graphs for 4 and 8."""
+    server.graph_sizes = (1, 2, 4, 8)
+    result = json.loads(calibrate("--json").stdout)
+    assert result["skipped"] == []
+    cells = {(cell["depth"], cell["batch_size"]) for cell in result["calibration"]["cells"]}
+    assert cells == {(depth, size) for depth in (0, 1, 3) for size in (1, 2, 4, 8)}
+
+
 def test_the_table_and_the_progress(server: MakeBelieve, calibrate: Any) -> None:
     done = calibrate("--max-batch-size", "2")
     assert done.exit_code == 0, done.stderr

@@ -173,7 +173,7 @@ class _Load:
         after = self._server.info()["dynspec"]
         self._check_alone(before, after, size, tokens)
         self._learn(depth, before, after)
-        row = _difference(before, after, depth, size)
+        padded, row = _difference(before, after, depth, size)
         if row["rounds"] < _ENOUGH:
             measured.skipped.append(
                 f"batch size {size}, depth {depth}: {row['rounds']} rounds of that size ran"
@@ -183,7 +183,7 @@ class _Load:
         measured.cells.append(
             CostCell(
                 depth=depth,
-                batch_size=size,
+                batch_size=padded,
                 seconds=seconds,
                 rounds=row["rounds"],
                 seq_len_sum=row["seq_len_sum"] / row["rounds"],
@@ -191,7 +191,7 @@ class _Load:
         )
         if depth == 0 and row["upkeep_rounds"] >= _ENOUGH_PASSES:
             passed = row["upkeep_seconds"] / row["upkeep_rounds"]
-            measured.upkeep[size] = max(passed - seconds, 0.0)
+            measured.upkeep[padded] = max(passed - seconds, 0.0)
 
     def _prompts(self, count: int) -> list[list[int]]:
         # All different, so that none finds its prefix cached.
@@ -219,16 +219,26 @@ class _Load:
 
 def _difference(
     before: dict[str, Any], after: dict[str, Any], depth: int, size: int
-) -> dict[str, Any]:
-    """Return what the timed rounds of a depth and batch size added up to in between."""
-    old, new = (_row(account, depth, size) for account in (before, after))
+) -> tuple[int, dict[str, Any]]:
+    """
+    Return what the timed rounds of a depth and batch size added up to in between.
+
+    Rounds are timed by the size they are run at: the batch size, or the next one with a CUDA graph.
+
+    Returns:
+        That size, and the sums; zeros without such rounds.
+    """
     names = ("rounds", "seconds", "seq_len_sum", "upkeep_rounds", "upkeep_seconds")
-    return {name: new.get(name, 0) - old.get(name, 0) for name in names}
+    old = _rows(before, depth)
+    for padded, row in sorted(_rows(after, depth).items()):
+        added = {name: row[name] - old.get(padded, {}).get(name, 0) for name in names}
+        if padded >= size and added["rounds"]:
+            return padded, added
+    return size, dict.fromkeys(names, 0)
 
 
-def _row(account: dict[str, Any], depth: int, size: int) -> dict[str, Any]:
-    key = {"depth": depth, "padded_batch_size": size}
-    return next((row for row in account["timed"] if key.items() <= row.items()), {})
+def _rows(account: dict[str, Any], depth: int) -> dict[int, dict[str, Any]]:
+    return {row["padded_batch_size"]: row for row in account["timed"] if row["depth"] == depth}
 
 
 def _idle(server: Server) -> dict[str, Any]:
