@@ -2,9 +2,11 @@
 """
 SGLang's ``torch_native`` attention, extended by the modes of speculative decoding.
 
-Stock ``torch_native`` knows prefill (EXTEND) and plain decode (DECODE). Both stay as they are:
-this module only adds TARGET_VERIFY, DRAFT_EXTEND_V2 and the decode steps of the draft model, all
-three by `chain`.
+Stock ``torch_native`` knows prefill (EXTEND) and plain decode (DECODE). Prefill stays as it is.
+This module adds TARGET_VERIFY, DRAFT_EXTEND_V2 and the draft model's decode steps, all by `chain`,
+and replaces DECODE: stock's loop over the requests would make a plain round of many requests dearer
+than their verification, and a policy that measures would find speculation to pay for no better
+reason. A server without speculation keeps stock's.
 
 Side effects: `install` replaces an entry of SGLang's registry of attention backends.
 """
@@ -59,6 +61,9 @@ class ChainAttnBackend(TorchNativeAttnBackend):
                     f"{widths.tolist()}; pad the rows to one width"
                 )
             self._set_plan(forward_batch, forward_batch.seq_lens - width, width)
+        elif mode.is_decode():
+            # Here the length counts the token that the pass computes.
+            self._set_plan(forward_batch, forward_batch.seq_lens - 1, width=1)
         else:
             self._plan = None
 
@@ -74,6 +79,20 @@ class ChainAttnBackend(TorchNativeAttnBackend):
         """Run one layer of an EXTEND, TARGET_VERIFY or DRAFT_EXTEND_V2 pass."""
         if self._plan is None:
             return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
+        return self._attend(self._plan, q, k, v, layer, forward_batch, save_kv_cache)
+
+    def forward_decode(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        layer: Any,
+        forward_batch: Any,
+        save_kv_cache: bool = True,
+    ) -> Tensor:
+        """Run one layer of a DECODE pass, or of a decode step of the draft model."""
+        if self._plan is None:
+            raise RuntimeError("expected the metadata of a decode pass; found none; prepare it")
         return self._attend(self._plan, q, k, v, layer, forward_batch, save_kv_cache)
 
     def _set_plan(self, forward_batch: Any, start: Tensor, width: int) -> None:
@@ -125,20 +144,6 @@ class DraftStepAttnBackend(ChainAttnBackend):
         """
         self.swa_out_cache_loc = None
         self._set_plan(forward_batch, forward_batch.seq_lens + step, width=1)
-
-    def forward_decode(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        layer: Any,
-        forward_batch: Any,
-        save_kv_cache: bool = True,
-    ) -> Tensor:
-        """Run one layer of the step."""
-        if self._plan is None:
-            raise RuntimeError("expected init_draft_step before a draft step; found none; call it")
-        return self._attend(self._plan, q, k, v, layer, forward_batch, save_kv_cache)
 
 
 class DraftChainAttnBackend:
