@@ -47,6 +47,21 @@ def test_noise_is_relative_to_each_matrix(tmp_path):
         assert float(change) == pytest.approx(0.1 if weight.dim() > 1 else 0.0, rel=0.1)
 
 
+def test_a_shallow_draft_is_the_first_of_the_targets_layers(tmp_path):
+    shape = dataclasses.replace(models.random_pair.__kwdefaults__["shape"], layers=3)
+    pair = models.shallow_pair(tmp_path, later_gain=0.25, shape=shape)
+    whole = models.random_pair(tmp_path, shape=shape)
+    target, draft, plain = map(weights_of, (pair.target, pair.standalone, whole.target))
+    later = {name for name in target if "layers.1." in name or "layers.2." in name}
+    assert draft.keys() == target.keys() - later
+    assert all(torch.equal(draft[name], target[name]) for name in draft)
+    softer = {name for name in later if name.endswith(("o_proj.weight", "down_proj.weight"))}
+    assert len(softer) == 4
+    for name in later:
+        gain = 0.25 if name in softer else 1.0
+        assert torch.equal(target[name], gain * plain[name]), name
+
+
 def test_a_checkpoint_is_built_once(tmp_path):
     built = []
     recipe = constructed.ConstructedRecipe(agreement=0.25, seed=4)
