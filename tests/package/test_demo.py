@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from sglang_dynspec.report import Phase
+from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
 from sglang_dynspec_hooks.commands._demo_load import Answer, Ramp
-from sglang_dynspec_hooks.commands._demo_result import _faults
+from sglang_dynspec_hooks.commands._demo_result import Estimate, _estimate, _estimate_table, _faults
 from sglang_dynspec_hooks.cpu.records import EngineDiedError
 from sglang_dynspec_hooks.cpu.server import CpuServer, free_port
 from tests.package.conftest import run
@@ -32,10 +34,15 @@ def test_the_demo_succeeds(tmp_path: Path) -> None:
     assert result["equal"] == result["requests"] > 0
     assert result["switches"] >= 2
     rows = result["phases"]
-    assert [row["name"].split()[-1] for row in rows] == ["1", "4", "16", "4", "1"]
-    # Speculative at low concurrency, plain at high; and drafts are right in part.
-    assert [max(row["shares"], key=row["shares"].get) for row in rows] == ["3", "3", "0", "3", "3"]
-    assert all(1.2 < row["accepted_length"] < 4 for row in rows)
+    assert [row["name"].split()[-1] for row in rows] == ["1", "8", "64", "8", "1"]
+    # Speculative at low concurrency, plain at high, as it was found to pay; and drafts are right in
+    # part.
+    assert [max(row["shares"], key=row["shares"].get) for row in rows] == ["5", "5", "0", "5", "5"]
+    pays = [row["estimate"]["5"] > row["estimate"]["0"] for row in rows]
+    assert pays == [True, True, False, True, True]
+    assert all(2 < row["accepted_length"] < 4 for row in rows)
+    # Speculation was measured at high concurrency, too.
+    assert rows[2]["probes"] > 0
     assert Path(result["picture"]).read_bytes().startswith(_PNG)
     assert "concurrency 16" in done.stderr
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False)
@@ -55,7 +62,7 @@ def _ramp() -> Ramp:
 
 def test_the_ramp_rises_and_falls_and_repeats_no_request() -> None:
     ramp = Ramp()
-    assert [phase.concurrency for phase in ramp.phases] == [1, 4, 16, 4, 1]
+    assert [phase.concurrency for phase in ramp.phases] == [1, 8, 64, 8, 1]
     bodies = [json.dumps(request.body["messages"]) for request in ramp.requests]
     assert len(set(bodies)) == len(bodies)
     assert len({request.length for request in ramp.phases[2].requests}) > 8
@@ -97,6 +104,55 @@ def test_faults_are_named(
     differing: list[int], state: dict[str, Any], expected: str | None
 ) -> None:
     assert _faults(differing, state) == ([] if expected is None else [expected])
+
+
+def _trace(*rounds: tuple[float, int, tuple[float, ...]]) -> Trace:
+    """
+    A trace of rounds, each a time, a batch size and what was predicted.
+    """
+    unused = {"waiting": 0, "seq_len_sum": 0, "seq_len_max": 0, "kv_free": 1.0, "period": None}
+    plan = {"depth": 0, "planned": 0, "reason": "", "accepted": (), "tokens": 1}
+    made = [
+        TraceRound(
+            round=number,
+            t=t,
+            batch_size=size,
+            padded_batch_size=size,
+            running=size,
+            predicted=predicted,
+            **unused,
+            **plan,
+        )
+        for number, (t, size, predicted) in enumerate(rounds)
+    ]
+    return Trace(header=TraceHeader(depths=(0, 5), policy="goodput"), rounds=made)
+
+
+def test_an_estimate_is_of_the_last_full_batch_of_its_phase() -> None:
+    trace = _trace(
+        (0.9, 4, (9.0, 8.0)),
+        (1.0, 4, (1.0, 2.0)),
+        (1.5, 4, (10.0, 25.0)),
+        (1.6, 4, ()),
+        (1.7, 3, (7.0, 7.0)),
+        (2.0, 4, (5.0, 6.0)),
+    )
+    phase = Phase(name="concurrency 4", start=1.0, end=2.0)
+    assert _estimate(trace, phase, 4).rates == {0: 10.0, 5: 25.0}
+    assert _estimate(trace, phase, 5).rates == {}
+
+
+def test_estimates_are_laid_out_with_their_ratios() -> None:
+    known = Estimate(phase="one", rates={0: 1000.0, 5: 2499.9})
+    table = _estimate_table(_trace().header, [known, Estimate(phase="two", rates={})])
+    cells = [list(column.cells) for column in table.columns]
+    assert [column.header for column in table.columns] == [
+        "phase",
+        "plain",
+        "depth 5",
+        "depth 5 / plain",
+    ]
+    assert cells == [["one", "two"], ["1,000", "-"], ["2,500", "-"], ["2.50", "-"]]
 
 
 @pytest.fixture

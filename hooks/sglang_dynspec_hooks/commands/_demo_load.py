@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from sglang_dynspec_hooks.commands._steps import Tell
 
-#: Concurrency of each phase, and how many requests every client of it sends.
-_PHASES: Final = ((1, 3), (4, 3), (16, 4), (4, 3), (1, 3))
+#: Concurrency of each phase, and how many requests every client of it sends. A policy that measures
+#: needs dozens of rounds of each.
+_PHASES: Final = ((1, 5), (8, 3), (64, 2), (8, 3), (1, 5))
 #: Fewest and most tokens of an answer. Lengths differ, so that requests come and go one by one.
-_LENGTHS: Final = (48, 80)
+_LENGTHS: Final = (40, 72)
 #: Seconds for one answer; a CPU that several jobs share is slow.
 _TIMEOUT: Final = 300.0
 _TOPICS: Final = ("rivers", "bridges", "clouds", "maps", "harbours", "lamps", "gardens", "clocks")
@@ -35,7 +36,7 @@ class Request:
     def body(self) -> dict[str, Any]:
         """The request as the endpoint takes it: greedy, and of a known length."""
         topic = _TOPICS[self.number % len(_TOPICS)]
-        content = f"Request {self.number}: tell me something about {topic}."
+        content = f"{self.number}. Tell me about {topic}."
         return {
             "model": "tiny",
             "messages": [{"role": "user", "content": content}],
@@ -91,14 +92,18 @@ class Ramp:
         """All requests, in the order they are sent."""
         return [request for phase in self.phases for request in phase.requests]
 
+    @property
+    def concurrency(self) -> int:
+        """Most requests in flight at a time."""
+        return max(phase.concurrency for phase in self.phases)
+
     def warm_up(self, url: str) -> None:
         """Let a server load what it loads at its first request; the answer is of no interest."""
         _answers(url, [Request(next(self._numbers), _LENGTHS[0])], 1, lambda _: None)
 
     def drive_plain(self, url: str, tell: Tell) -> None:
         """Send the same requests to a server without speculation."""
-        most = max(phase.concurrency for phase in self.phases)
-        self.plain_answers = _answers(url, self.requests, most, tell)
+        self.plain_answers = _answers(url, self.requests, self.concurrency, tell)
 
     def differing(self) -> list[int]:
         """List the requests whose answers differ, by number."""

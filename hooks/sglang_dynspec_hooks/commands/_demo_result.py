@@ -16,7 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from rich.table import Table
+
+    from sglang_dynspec.trace import TraceHeader
     from sglang_dynspec_hooks.commands._demo_load import Ramp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What the policy expected at the end of a phase."""
+
+    phase: str
+    #: Tokens per second by depth; empty before the policy had measured anything.
+    rates: dict[int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +37,8 @@ class Result:
 
     trace: Trace
     rows: list[PhaseRow]
+    #: What the policy expected of each depth at the end of each phase.
+    estimates: list[Estimate]
     #: Requests sent, and how many of them were answered as the plain server answered.
     requests: int
     equal: int
@@ -67,6 +81,10 @@ class Result:
         return cls(
             trace=trace,
             rows=phase_rows(trace, phases),
+            estimates=[
+                _estimate(trace, phase, load.concurrency)
+                for phase, load in zip(phases, ramp.phases, strict=True)
+            ],
             requests=len(ramp.requests),
             equal=len(ramp.requests) - len(differing),
             switches=state["switches"],
@@ -85,7 +103,11 @@ class Result:
             "requests": self.requests,
             "equal": self.equal,
             "switches": self.switches,
-            "phases": [row.as_json() for row in self.rows],
+            "phases": [
+                row.as_json()
+                | {"estimate": {str(depth): rate for depth, rate in estimate.rates.items()}}
+                for row, estimate in zip(self.rows, self.estimates, strict=True)
+            ],
             "trace": str(self.trace_path),
             "picture": str(self.picture),
             "logs": [str(path) for path in sorted(self.out.glob("*.log"))],
@@ -96,11 +118,15 @@ class Result:
 def print_result(result: Result) -> None:
     """Print the table, where the files are, and the verdict."""
     print_table(phase_table(result.trace, result.rows))
+    print_table(_estimate_table(result.trace.header, result.estimates))
     typer.echo(f"switches   {result.switches}")
     typer.echo(f"trace      {result.trace_path}")
     typer.echo(f"picture    {result.picture}")
     typer.echo(f"logs       {result.out}/server.log, {result.out}/plain.log")
-    typer.echo("tokens/s   of a tiny model on this CPU, where speculation costs time: no benchmark")
+    typer.echo(
+        "tokens/s   of small models on this CPU, in which the policy found what pays where: no"
+    )
+    typer.echo("           benchmark, and nothing that could be said of a GPU")
     for fault in result.faults:
         typer.echo(f"FAILED     {fault}")
     if result.equal == result.requests:
@@ -108,6 +134,37 @@ def print_result(result: Result) -> None:
     else:
         verdict = f"only {result.equal} of {result.requests} outputs equal the plain engine's"
     typer.echo(f"outputs    {verdict} ({result.seconds:.0f} s in all)")
+
+
+def _estimate(trace: Trace, phase: Phase, concurrency: int) -> Estimate:
+    """Take the estimate from the phase's last round at full concurrency."""
+    rates: dict[int, float] = {}
+    for each in trace.rounds:
+        within = phase.start <= each.t < phase.end
+        if within and each.batch_size == concurrency and each.predicted:
+            rates = dict(zip(trace.header.depths, each.predicted, strict=True))
+    return Estimate(phase=phase.name, rates=rates)
+
+
+def _estimate_table(header: TraceHeader, estimates: list[Estimate]) -> Table:
+    """Lay out what the policy expected: why it decided as it did."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    depths = header.depths
+    table = Table(box=SIMPLE_HEAD, title=f"tokens/s that {header.policy} expects")
+    table.add_column("phase")
+    for depth in depths:
+        table.add_column("plain" if depth == 0 else f"depth {depth}", justify="right")
+    for depth in depths[1:]:
+        table.add_column(f"depth {depth} / plain", justify="right")
+    table.caption = "from what it measured, at the end of each phase"
+    for estimate in estimates:
+        rates = estimate.rates
+        ratios = [f"{rates[depth] / rates[0]:.2f}" if rates else "-" for depth in depths[1:]]
+        absolute = [f"{rates[depth]:,.0f}" if rates else "-" for depth in depths]
+        table.add_row(estimate.phase, *absolute, *ratios)
+    return table
 
 
 def _faults(differing: list[int], state: Mapping[str, Any]) -> list[str]:

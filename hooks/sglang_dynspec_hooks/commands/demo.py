@@ -1,4 +1,4 @@
-"""`dynspec demo`: a real server on the CPU that switches as its load rises and falls."""
+"""`dynspec demo`: a real server on the CPU that measures, and switches as its load changes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from sglang_dynspec_hooks.commands._steps import Steps
     from sglang_dynspec_hooks.cpu.server import CpuServer
 
-#: A draft of these models agrees with its target in part, so that some drafts are rejected.
-_MODELS: Final = "noisy"
-#: Largest batch that speculates; the busiest phase of the load is above it, all others are not.
-_THRESHOLD: Final = 8
+#: With these models no two best logits of the demo's answers are closer than 8e-4, while the batch
+#: size moves them by 2e-5: a near tie that fell the other way would look like a fault.
+_SEED: Final = 1
+#: Plain and the largest depth. Those in between lose less where speculation does not pay: too
+#: little to tell them from plain in a minute, on a machine that may have other work.
+_DEPTHS: Final = (0, 5)
+#: Share of the tokens that probes may cost. The default pays for a look at a large batch once in
+#: thousands of rounds; the demo has hundreds.
+_EXPLORATION: Final = 0.1
 #: Seconds the servers may take to start: 35 on two idle cores.
 _PATIENCE: Final = 300.0
 #: Seconds between two looks at servers that are starting, and at the trace.
@@ -44,12 +49,13 @@ def command(
     ] = False,
 ) -> None:
     """
-    Serve tiny models on the CPU, and watch the server switch as its load rises and falls.
+    Serve small models on the CPU, and watch the server switch as its load rises and falls.
 
-    Starts `sglang serve` with this plugin, raises the concurrency of its chat endpoint from 1 to
-    16 and lowers it again, and compares every answer with that of a server without speculation.
-    It shows that switching works and changes no token. It says nothing about speed: on a CPU
-    speculation costs time.
+    Starts `sglang serve` with this plugin and the policy `goodput`, raises the concurrency of its
+    chat endpoint from 1 to 64 and lowers it again, and compares every answer with that of a server
+    without speculation. It shows that the policy measures what rounds cost and deliver, speculates
+    where that pays on this CPU with these models, decodes plainly where it does not, and changes no
+    token. It says nothing about a GPU.
 
     The exit status is 0 when all answers are equal and both plain and speculative rounds ran.
     """
@@ -71,7 +77,7 @@ def _run(steps: Steps, out: Path, port: int | None) -> Result:
     """Run the demo and leave its files in a directory."""
     from sglang_dynspec_hooks.commands._demo_load import Ramp
     from sglang_dynspec_hooks.commands._demo_result import Result
-    from sglang_dynspec_hooks.cpu.models import build
+    from sglang_dynspec_hooks.cpu.models import shallow_pair
 
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
@@ -80,10 +86,13 @@ def _run(steps: Steps, out: Path, port: int | None) -> Result:
     for path in (trace, *out.glob("*.log")):
         path.unlink(missing_ok=True)
     with steps.step("build a target and a draft model"):
-        models = build(_MODELS, out / "models")
-    dynamic, plain = _servers(out, models, trace, port)
-    steps.say(f"$ {' '.join(dynamic.command)}")
+        # To verify a few tokens at once takes a CPU little longer than to decode one, as both read
+        # the same weights; to verify hundreds takes their arithmetic. So it depends on the batch
+        # size whether such a draft pays.
+        models = shallow_pair(out / "models", seed=_SEED)
     ramp = Ramp()
+    dynamic, plain = _servers(out, models, ramp, trace, port)
+    steps.say(f"$ {' '.join(dynamic.command)}")
     with ExitStack() as stack, _explained(dynamic, plain):
         stack.enter_context(dynamic)
         stack.enter_context(plain)
@@ -97,28 +106,44 @@ def _run(steps: Steps, out: Path, port: int | None) -> Result:
         with steps.step("stop both servers"):
             plain.terminate()
             _await_trace(trace, state["rounds"])
-            dynamic.stop(_FAREWELL)
+            dynamic.terminate()
             plain.stop(_FAREWELL)
+            dynamic.stop(_FAREWELL)
     return Result.of(
         ramp=ramp, state=state, trace_path=trace, out=out, seconds=time.monotonic() - began
     )
 
 
-def _servers(out: Path, models: Any, trace: Path, port: int | None) -> tuple[CpuServer, CpuServer]:
+def _servers(
+    out: Path, models: Any, ramp: Ramp, trace: Path, port: int | None
+) -> tuple[CpuServer, CpuServer]:
     """Describe the server with this plugin, and one without speculation."""
     from sglang_dynspec_hooks.cpu.environment import engine_args
     from sglang_dynspec_hooks.cpu.server import CpuServer
 
     # Two servers on a small machine: neither may poll its queues while it has nothing to do.
-    common = {"served_model_name": "tiny", "sleep_on_idle": True, "log_level": "info"}
+    common = {
+        "served_model_name": "tiny",
+        "max_running_requests": ramp.concurrency,
+        "sleep_on_idle": True,
+        "log_level": "info",
+    }
     algorithm = "STANDALONE"
     speculative = engine_args(
-        models.target, algorithm=algorithm, draft_path=models.draft(algorithm)
+        models.target,
+        algorithm=algorithm,
+        draft_path=models.draft(algorithm),
+        depth=max(_DEPTHS),
+        # A CPU has done a round's work when it has launched it: there is nothing to overlap, and
+        # the time of a round would be credited to the one before.
+        overlap=False,
     )
     flags = [
         *("--enable-plugin", "dynspec"),
-        *("--dynspec-policy", "threshold"),
-        *("--dynspec-option", f"batch_size={_THRESHOLD}"),
+        *("--dynspec-policy", "goodput"),
+        *("--dynspec-option", f"depths={json.dumps(_DEPTHS)}"),
+        *("--dynspec-option", f"exploration={_EXPLORATION}"),
+        *("--dynspec-option", f"exploration_budget={_EXPLORATION}"),
         *("--dynspec-trace", str(trace)),
     ]
     return (
