@@ -34,17 +34,15 @@ def test_the_demo_succeeds(tmp_path: Path) -> None:
     assert result["equal"] == result["requests"] > 0
     assert result["switches"] >= 2
     rows = result["phases"]
-    assert [row["name"].split()[-1] for row in rows] == ["1", "8", "64", "8", "1"]
+    assert [row["name"].split()[-1] for row in rows] == ["1", "8", "48", "8", "1"]
     # Speculative at low concurrency, plain at high, as it was found to pay; and drafts are right in
     # part.
     assert [max(row["shares"], key=row["shares"].get) for row in rows] == ["5", "5", "0", "5", "5"]
     pays = [row["estimate"]["5"] > row["estimate"]["0"] for row in rows]
     assert pays == [True, True, False, True, True]
     assert all(2 < row["accepted_length"] < 4 for row in rows)
-    # Speculation was measured at high concurrency, too.
-    assert rows[2]["probes"] > 0
     assert Path(result["picture"]).read_bytes().startswith(_PNG)
-    assert "concurrency 16" in done.stderr
+    assert "concurrency 48" in done.stderr
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False)
     assert not left.stdout, "the demo left processes behind"
 
@@ -62,7 +60,7 @@ def _ramp() -> Ramp:
 
 def test_the_ramp_rises_and_falls_and_repeats_no_request() -> None:
     ramp = Ramp()
-    assert [phase.concurrency for phase in ramp.phases] == [1, 8, 64, 8, 1]
+    assert [phase.concurrency for phase in ramp.phases] == [1, 8, 48, 8, 1]
     bodies = [json.dumps(request.body["messages"]) for request in ramp.requests]
     assert len(set(bodies)) == len(bodies)
     assert len({request.length for request in ramp.phases[2].requests}) > 8

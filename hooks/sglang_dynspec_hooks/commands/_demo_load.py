@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Concurrency of each phase, and how many requests every client of it sends. A policy that measures
 #: needs dozens of rounds of each.
-_PHASES: Final = ((1, 5), (8, 3), (64, 2), (8, 3), (1, 5))
+_PHASES: Final = ((1, 5), (8, 3), (48, 2), (8, 3), (1, 5))
 #: Fewest and most tokens of an answer. Lengths differ, so that requests come and go one by one.
 _LENGTHS: Final = (40, 72)
 #: Seconds for one answer; a CPU that several jobs share is slow.

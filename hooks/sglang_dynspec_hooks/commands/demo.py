@@ -52,7 +52,7 @@ def command(
     Serve small models on the CPU, and watch the server switch as its load rises and falls.
 
     Starts `sglang serve` with this plugin and the policy `goodput`, raises the concurrency of its
-    chat endpoint from 1 to 64 and lowers it again, and compares every answer with that of a server
+    chat endpoint from 1 to 48 and lowers it again, and compares every answer with that of a server
     without speculation. It shows that the policy measures what rounds cost and deliver, speculates
     where that pays on this CPU with these models, decodes plainly where it does not, and changes no
     token. It says nothing about a GPU.
