@@ -10,7 +10,8 @@ import pytest
 
 #: Starts two processes, names them and waits to be ended.
 POOL = """
-import multiprocessing, sys
+import multiprocessing, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
 from sglang_dynspec.replay import _workers
 with _workers(2) as run:
     list(run(abs, range(8)))
