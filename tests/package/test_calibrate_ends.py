@@ -5,7 +5,7 @@ How `dynspec calibrate` ends: what a signal leaves behind, and where the file go
 import os
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,16 @@ class Disturbed(MakeBelieve):
             # The process has been told once this returns: it is the thread that handles signals.
             os.kill(os.getpid(), self.signals.pop(arrival))
         return super().__call__(request)
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """
+    Let Ctrl-C interrupt this process, although one in the background of a shell ignores it.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
