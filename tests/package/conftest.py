@@ -117,4 +117,6 @@ def _copy_tests(directory: Path) -> None:
         shutil.copy(path, tests)
     ignored = shutil.ignore_patterns("__pycache__", ".hypothesis")
     shutil.copytree(ROOT / "tests" / "core", tests / "core", ignore=ignored)
+    # The figures that the core's tests hold it to.
+    shutil.copytree(ROOT / "benchmarks" / "results", directory / "benchmarks" / "results")
     shutil.copy(ROOT / "pyproject.toml", directory)
