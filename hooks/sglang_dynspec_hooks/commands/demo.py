@@ -134,8 +134,7 @@ def _servers(
         algorithm=algorithm,
         draft_path=models.draft(algorithm),
         depth=max(_DEPTHS),
-        # A CPU has done a round's work when it has launched it: there is nothing to overlap, and
-        # the time of a round would be credited to the one before.
+        # A CPU has done a round's work when it has launched it: there is nothing to overlap.
         overlap=False,
     )
     flags = [
