@@ -56,6 +56,7 @@ def modes(options: argparse.Namespace) -> dict[str, tuple[str, int | None, int |
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
+    Path(options.logs).mkdir(parents=True, exist_ok=True)
     children = {name: Child(name, options, sys.argv[1:]) for name in options.engines}
     for name, child in children.items():
         print(f"{name} up in {child.answer()['up']:.0f} s", flush=True)
@@ -63,6 +64,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         time.sleep(0.5)
     prefill = prefill_figures(children, options)
     samples: Samples = {mode: {} for mode in modes(options)}
+    chosen: dict[int, dict[str, int]] = {}
+    before = depths_run(children)
     for concurrency in options.concurrency:
         for repeat in range(options.repeats + 1):
             for mode, (name, depth, window) in modes(options).items():
@@ -74,13 +77,35 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 )
                 if repeat:  # the first is a warm-up
                     samples[mode].setdefault(concurrency, []).append(done["tok_s"])
-        print(row(concurrency, samples), flush=True)
-        # A run that is cut short keeps what it has measured.
-        Path(options.json).write_text(json.dumps({"prefill": prefill, "tok_s": samples}, indent=1))
+        after = depths_run(children)
+        chosen[concurrency] = {depth: after[depth] - before.get(depth, 0) for depth in after}
+        before = after
+        print(row(concurrency, samples), chosen[concurrency] or "", flush=True)
+        save({**results(options, samples, prefill), "auto_rounds": chosen}, options)
     switching = switching_figures(children["ours"], options) if options.switching else []
     states = {name: child.ask("state") for name, child in children.items()}
     for child in children.values():
         child.stop()
+    return {
+        **results(options, samples, prefill),
+        "auto_rounds": chosen,
+        "switching": switching,
+        "states": states,
+    }
+
+
+def depths_run(children: dict[str, Child]) -> dict[str, int]:
+    """Rounds that the engine which decides for itself has run, by depth."""
+    if "auto" not in children:
+        return {}
+    by_depth = children["auto"].ask("state")["dynspec"]["by_depth"]
+    return {depth: figures["rounds"] for depth, figures in by_depth.items()}
+
+
+def results(
+    options: argparse.Namespace, samples: Samples, prefill: dict[str, dict[str, float]]
+) -> dict[str, Any]:
+    """What is known so far: a run that is cut short keeps what it has measured."""
     return {
         "what": __doc__.strip().splitlines()[0],
         "weights": "random; shapes of Llama-3.1-8B and an EAGLE3 head",
@@ -90,11 +115,13 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         "cadence_tokens": [options.first, options.last],
         "depths": options.depths,
         "off_tax": off_tax(samples, max(options.depths) + 1),
-        "switching": switching,
         "prefill": prefill,
         "tok_s": samples,
-        "states": states,
     }
+
+
+def save(found: dict[str, Any], options: argparse.Namespace) -> None:
+    Path(options.json).write_text(json.dumps(found, indent=1))
 
 
 def prefill_figures(
@@ -141,6 +168,7 @@ def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str
         play(options, {"mode": "fixed", "depth": 0})
         ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
         report = json.loads(Path(options.logs, "timed.json").read_text())
+        Path(options.logs, f"timed_{concurrency}.json").write_text(json.dumps(report))
         passes = {
             name: round(statistics.median(times[-_SWITCHES:]), 4)
             for name, times in report["passes_ms"].items()
@@ -226,10 +254,10 @@ def main() -> None:
     if options.serve:
         serve(options.serve, options)
         return
-    results = compare(options)
-    Path(options.json).write_text(json.dumps(results, indent=1))
+    found = compare(options)
+    save(found, options)
     print(f"{'C':>4} {'plain':>9} {'forced':>9} {'ratio':>7} {'noise':>7} window")
-    for each in results["off_tax"]:
+    for each in found["off_tax"]:
         print(
             f"{each['concurrency']:>4} {each['plain_tok_s']:>9} {each['forced_plain_tok_s']:>9} "
             f"{each['ratio']:>7} {each['noise']:>7} {each['upkeep_window']}"

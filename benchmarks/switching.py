@@ -95,8 +95,9 @@ def switch_costs(report: dict[str, Any], concurrency: int) -> dict[str, Any]:
         concurrency: Only rounds with this many requests count.
 
     Returns:
-        Switches counted, the median of a steady round in milliseconds by depth, and the median cost
-        of a switch in milliseconds, towards speculation and towards plain.
+        Switches counted, the median of a steady round in milliseconds by depth, the median cost of
+        a switch in milliseconds, towards speculation and towards plain, and the median excess of
+        each of the rounds around it.
     """
     rounds = report["rounds"]
     whole = [
@@ -112,13 +113,16 @@ def switch_costs(report: dict[str, Any], concurrency: int) -> dict[str, Any]:
                 steady.setdefault(depth, []).append(1e3 * period)
     level = {depth: statistics.median(periods) for depth, periods in steady.items()}
     costs: dict[str, list[float]] = {"to_speculative": [], "to_plain": []}
+    shapes: dict[str, list[list[float]]] = {"to_speculative": [], "to_plain": []}
     for start, _ in whole:
         around = rounds[max(start - 2, 0) : start + 3]
         usual = len(around) == 5 and around[0][0] == around[1][0]
         if not usual or any(size != concurrency or time is None for _, size, time in around):
             continue
-        cost = sum(1e3 * period - level[depth] for depth, _, period in around)
-        costs["to_plain" if around[2][0] == 0 else "to_speculative"].append(cost)
+        excess = [1e3 * period - level[depth] for depth, _, period in around]
+        kind = "to_plain" if around[2][0] == 0 else "to_speculative"
+        costs[kind].append(sum(excess))
+        shapes[kind].append(excess)
     return {
         "switches": sum(map(len, costs.values())),
         "steady_ms": {str(depth): round(value, 4) for depth, value in level.items()},
@@ -126,5 +130,12 @@ def switch_costs(report: dict[str, Any], concurrency: int) -> dict[str, Any]:
             f"{kind}_ms": round(statistics.median(values), 4)
             for kind, values in costs.items()
             if values
+        },
+        **{
+            f"{kind}_by_round_ms": [
+                round(statistics.median(column), 4) for column in zip(*rows, strict=True)
+            ]
+            for kind, rows in shapes.items()
+            if rows
         },
     }

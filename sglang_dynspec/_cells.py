@@ -196,6 +196,13 @@ class Row:
                     break
         return below, self.cells.get(bucket), above
 
+    @property
+    def is_sure(self) -> bool:
+        """
+        Whether more than a single round was measured in some cell.
+        """
+        return any(cell.rounds >= TWICE for cell in self.cells.values())
+
     def __iter__(self) -> Iterator[Cell]:
         return iter(self.cells.values())
 

@@ -21,6 +21,10 @@ _REFRESH = 16
 
 _EDGE = 0.02
 
+#: Rounds that a correlation remembers, and those that the assumption of none is worth.
+_CORRELATION_ROUNDS = 64.0
+_UNCORRELATED = 3.0
+
 
 class Proportion:
     """
@@ -34,15 +38,33 @@ class Proportion:
     quarters of the way to 0 or to 1, summed and floored at zero. Where the sum reaches its bound,
     the trials since it last was zero are those since the change, and become the estimate.
 
+    The trials of one round may be alike: requests that answer the same prompt are right and wrong
+    together. So their correlation is measured, and n trials of one round count as n divided by the
+    design effect 1 + (n - 1) x correlation (Kish, "Survey Sampling", 1965), as far as evidence of a
+    change is concerned.
+
     Attributes:
         right: Right ones, discounted.
 
         trials: Trials, discounted.
 
         hopeful: Whether the last sudden change was a rise, or there was none.
+
+        spread: The design effect of the last round that was counted; at least 1.
     """
 
-    __slots__ = ("_age", "_evidence", "_fall", "_rise", "hopeful", "right", "trials")
+    __slots__ = (
+        "_age",
+        "_correlation",
+        "_evidence",
+        "_fall",
+        "_rise",
+        "_rounds",
+        "hopeful",
+        "right",
+        "spread",
+        "trials",
+    )
 
     def __init__(
         self, right: float = 0.0, trials: float = 0.0, *, evidence: float = EVIDENCE
@@ -53,7 +75,10 @@ class Proportion:
         self._fall = _Alarm()
         self._rise = _Alarm()
         self._age = 0
+        self._correlation = 0.0
+        self._rounds = _UNCORRELATED
         self.hopeful = True
+        self.spread = 1.0
 
     def copy(self, trials: float) -> "Proportion":
         """
@@ -61,6 +86,8 @@ class Proportion:
         """
         made = Proportion(self.right, self.trials, evidence=self._evidence)
         made.forget(trials)
+        made._correlation = self._correlation
+        made.spread = self.spread
         return made
 
     def forget(self, trials: float) -> None:
@@ -83,14 +110,16 @@ class Proportion:
         Returns:
             Whether the proportion was found to have changed suddenly.
         """
+        self._measure_spread(right, trials)
         keep = 1.0 - trials / max(_TRIALS, trials * _ROUNDS)
         self.right = self.right * keep + right
         self.trials = self.trials * keep + trials
         if self._age % _REFRESH == 0:
             self._expect()
         self._age += 1
+        bound = self._evidence * self.spread
         for alarm in (self._fall, self._rise):
-            if alarm.sum(right, trials) >= self._evidence:
+            if alarm.sum(right, trials) >= bound:
                 self.hopeful = alarm is self._rise
                 self.right = alarm.right
                 self.trials = alarm.trials
@@ -101,14 +130,32 @@ class Proportion:
                 return True
         return False
 
+    def _measure_spread(self, right: float, trials: float) -> None:
+        others = trials - 1.0
+        if others <= 0.0 or self.trials < _ENOUGH:
+            return
+        mean = min(max(self.right / self.trials, _EDGE), 1.0 - _EDGE)
+        off = right - trials * mean
+        seen = (off * off / (trials * mean * (1.0 - mean)) - 1.0) / others
+        self._rounds = min(self._rounds + 1.0, _CORRELATION_ROUNDS)
+        # One round that has changed altogether must not pass for correlation.
+        self._correlation += (min(seen, 1.0) - self._correlation) / self._rounds
+        self.spread = 1.0 + others * max(self._correlation, 0.0)
+
     def _expect(self) -> None:
         if self.trials < _ENOUGH:
             self._fall.rest()
             self._rise.rest()
             return
-        mean = min(max(self.right / self.trials, _EDGE), 1.0 - _EDGE)
+        share = self.right / self.trials
+        mean = min(max(share, _EDGE), 1.0 - _EDGE)
         self._fall.expect(mean, mean / 4)
         self._rise.expect(mean, (3 + mean) / 4)
+        # At an edge it can only go the other way: the clipped mean would always seem to change.
+        if share < mean:
+            self._fall.rest()
+        elif share > mean:
+            self._rise.rest()
 
 
 class _Alarm:

@@ -47,12 +47,13 @@ _FEAR = 1.0
 #: Trials of a position that still count once a shallower one has changed.
 _DOUBTED = 4.0
 
-#: Requests of a batch are alike in time, which makes them worth fewer trials than they are.
-_OVERDISPERSION = 1.5
-
 #: Requests of a large batch, and rounds between two in which its lengths are told apart.
 _MANY = 32
 _STRIDE = 8
+
+#: Requests of a batch are alike in time, which makes them worth fewer trials than they are, even
+#: where those of one round are not.
+_OVERDISPERSION = 1.5
 
 #: Length buckets: below 1024 tokens, then four times as long each, then the rest.
 _BUCKETS = 5
@@ -149,7 +150,8 @@ class AcceptanceModel:
             hope = mean + hope * sqrt(mean * (1.0 - mean) / tried)
             hopes.append(min(max(hope, 0.0), 1.0))
             strength = _DEEPER
-            errors.append(sqrt(_OVERDISPERSION * mean * (1.0 - mean) / (total + 1.0)))
+            spread = max(proportion.spread, _OVERDISPERSION)
+            errors.append(sqrt(spread * mean * (1.0 - mean) / (total + 1.0)))
         tokens, hopeful = expected_tokens(rates), expected_tokens(hopes)
         if self._by_length and any(self._lengths):
             mixed = self._mixed(rates)

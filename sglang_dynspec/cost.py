@@ -36,6 +36,9 @@ _STALE = 4000.0
 #: Timed rounds within which a cell is up to date when another one finds that the server changed.
 _CURRENT = 32
 
+#: Rounds of a cell that are news: what it says of them is not what was expected.
+_NEWS = 4.0
+
 #: Periods that are believed, in seconds.
 _SHORTEST, _LONGEST = 1e-5, 600.0
 
@@ -87,6 +90,8 @@ class CostModel:
         untimed: Rounds without a usable period.
 
         timed: Rounds counted.
+
+        has_news: Whether the last round counted was one of the first at its depth and batch size.
     """
 
     __slots__ = (
@@ -96,6 +101,7 @@ class CostModel:
         "_since_fit",
         "_step_time",
         "_upkeep",
+        "has_news",
         "timed",
         "untimed",
     )
@@ -107,6 +113,7 @@ class CostModel:
         self._last_depth: int | None = None
         self._since_fit = 0
         self._new_cell = False
+        self.has_news = False
         self.timed = 0
         self.untimed = 0
 
@@ -183,8 +190,10 @@ class CostModel:
         tokens = max(tokens, 0.0)
         below, own, above = around = self._rows[depth].around(bucket_of(batch_size))
         evidence, weighted = self._evidence(depth, around, batch_size)
-        if not evidence:
-            evidence, weighted = self._nearest_depth(depth, batch_size)
+        if not any(cell is not None and cell.rounds >= TWICE for cell in around):
+            # What other depths say outweighs a single round, which may have been an outlier.
+            other, others = self._nearest_depth(depth, batch_size)
+            evidence, weighted = evidence + other, weighted + others
         seconds = self._step_time.seconds(depth, batch_size, tokens) * exp(weighted / evidence)
         here = 1.0 / (1.0 / evidence + _FLOOR * _FLOOR)
         for cell, side in ((below, 1.0), (above, -1.0)):
@@ -192,7 +201,7 @@ class CostModel:
             if cell is not None:
                 there = self._carried(depth, cell, tokens / batch_size)
                 if side * (there - seconds) > 0.0:
-                    weight = self._weight(cell, cell.batch_size)
+                    weight = self._weight(cell, cell.batch_size, self._ratio(depth, cell))
                     seconds = (seconds * here + there * weight) / (here + weight)
         if depth == 0:
             seconds += self._upkeep.share * self.upkeep_seconds(batch_size)
@@ -229,6 +238,7 @@ class CostModel:
             if factor != 1.0:
                 self._scale(cell, factor)
         cell.round = self.timed
+        self.has_news = cell.rounds <= _NEWS
         due = _REFIT_NEW if self._new_cell else _REFIT
         if self._since_fit >= due or not self._step_time.fitted:
             self._fit()
@@ -248,10 +258,7 @@ class CostModel:
         for cell in cells:
             if cell is not None:
                 ratio = self._ratio(depth, cell)
-                weight = self._weight(cell, batch_size)
-                if cell.rounds < TWICE:
-                    # A single round that contradicts the model may have been an outlier.
-                    weight = 1.0 / (1.0 / weight + _DOUBT * ratio * ratio)
+                weight = self._weight(cell, batch_size, ratio)
                 evidence += weight
                 weighted += weight * ratio
         return evidence, weighted
@@ -260,19 +267,23 @@ class CostModel:
         """Ask the cells of the nearest depth that ever ran."""
         known = min(
             (other for other, row in self._rows.items() if len(row)),
-            key=lambda other: abs(other - depth),
+            key=lambda other: (not self._rows[other].is_sure, abs(other - depth)),
         )
+        if known == depth:
+            return 0.0, 0.0
         around = self._rows[known].around(bucket_of(batch_size))
         evidence, weighted = self._evidence(known, around, batch_size)
         here = 1.0 / (1.0 / evidence + _NEW_DEPTH * _NEW_DEPTH)
         return here, weighted / evidence * here
 
-    def _weight(self, cell: Cell, batch_size: float) -> float:
-        """Give the inverse variance of a cell's estimate carried over to a batch size."""
+    def _weight(self, cell: Cell, batch_size: float, ratio: float) -> float:
+        """Give the inverse variance of a cell's ratio carried over to a batch size."""
         rounds: float = cell.rounds * 0.5 ** ((self.timed - cell.round) / _STALE)
         noise = _SPREAD * cell.noise
         distance = _PER_OCTAVE * log2(batch_size / cell.batch_size)
-        return 1.0 / (noise * noise / (rounds + 1e-3) + distance * distance + 1e-8)
+        # A single round that contradicts the linear model may have been an outlier.
+        doubt = _DOUBT * ratio * ratio if cell.rounds < TWICE else 0.0
+        return 1.0 / (noise * noise / (rounds + 1e-3) + distance * distance + doubt + 1e-8)
 
     def _ratio(self, depth: int, cell: Cell) -> float:
         model = self._step_time.seconds(depth, cell.batch_size, cell.tokens)

@@ -8,7 +8,8 @@ from sglang_dynspec.observation import Outcome
 from sglang_dynspec.policies._prospects import Prospects
 
 #: Rounds of a probe: the first also pays for the change, the second is measured. Where a depth
-#: never ran at the batch size, one is enough to see whether it is out of the question.
+#: never ran at the batch size, one is enough to see whether it is out of the question. One that
+#: never ran at all has to load and compile its kernels, so that its first round says nothing.
 _ROUNDS = 2
 _GLANCE = 1
 
@@ -42,13 +43,16 @@ _DRIFT = 0.04
 
 #: How far the batch size may be from its recent mean: what is passing is not worth measuring.
 _PASSING = 0.15
+_OTHER = 2.0
 
 #: Rounds' worth of tokens that may be lost before any were earned, and that are saved up at most.
 _ALLOWANCE = 4.0
 _SAVINGS = 6.0
 
-#: Rounds' worth of tokens that a round of a probe is charged at most: the rest is an outlier.
+#: Rounds' worth of tokens that a round of a probe is charged at most: the rest is an outlier. And
+#: the first round of a depth, which loads and compiles kernels and does so once.
 _OUTLIER = 3.0
+_FIRST = 1.0
 
 
 class Exploration:
@@ -63,7 +67,8 @@ class Exploration:
 
     The budget is an account: rounds earn a share of their tokens, and probes pay what they lose to
     the depth in force, a re-entry's upkeep pass included. A probe starts where the account covers
-    what it is predicted to lose.
+    what it is predicted to lose. It is kept in rounds, so that what a small batch earned pays for a
+    probe of a large one.
 
     Args:
         count: Number of candidate depths.
@@ -71,7 +76,8 @@ class Exploration:
         share: Share of the tokens that may be lost; 0 for no probes.
 
     Attributes:
-        tokens: What may be lost now; below 0 where a probe cost more than was predicted.
+        rounds: Rounds' worth of tokens that may be lost now; below 0 where a probe cost more than
+            was predicted.
 
         probes: Probes begun.
     """
@@ -84,32 +90,38 @@ class Exploration:
         "_pending",
         "_place",
         "_quiet_until",
+        "_ran",
         "_rate",
         "_share",
         "_size",
+        "_tokens",
         "_tokens_then",
         "_tried",
         "probes",
-        "tokens",
+        "rounds",
     )
 
     def __init__(self, count: int, share: float) -> None:
         self._share = share
         self._intervals = [_FIRST_INTERVAL] * count
         self._due = [0] * count
-        # When each depth was probed or ran last, and when a first draft was tried last.
+        # When each depth was probed or ran last, whether it ever did, and when a first draft was
+        # tried last.
         self._last = [0] * count
+        self._ran = [False] * count
         self._tried = 0
         self._quiet_until = _SPACING
-        # The probe that runs: its depth, rounds to go, outcomes to come, the rate it gives up.
+        # The probe that runs: its depth, rounds to go, outcomes to come, the rate it gives up, and
+        # the tokens of a round at that rate.
         self._place = 0
         self._left = 0
         self._pending: list[int] = []
         self._rate = 0.0
+        self._tokens = 1.0
         # Tokens of a request in a round when intervals were last begun anew; mean batch size.
         self._tokens_then = 0.0
         self._size = 0.0
-        self.tokens = 0.0
+        self.rounds = _ALLOWANCE
         self.probes = 0
 
     def continued(self, index: int) -> int | None:
@@ -128,21 +140,18 @@ class Exploration:
         self._pending.append(index)
         return self._place
 
-    def earn(self, tokens: float, batch_size: int) -> None:
+    def earn(self, batch_size: int) -> None:
         """
         Count a round that is no probe.
 
         Args:
-            tokens: The tokens it is predicted to deliver.
-
             batch_size: Its requests.
         """
-        if not self._size:
+        # What has doubled or halved at once is another load, and no moment of the last one.
+        if not self._size / _OTHER < batch_size < self._size * _OTHER:
             self._size = batch_size
-            self.tokens = _ALLOWANCE * tokens
         self._size += (batch_size - self._size) / 8
-        if self.tokens < _SAVINGS * tokens:
-            self.tokens += self._share * tokens
+        self.rounds = min(self.rounds + self._share, _SAVINGS)
 
     def begun(
         self, prospects: Prospects, force: int, now: int, *, batch_size: int, index: int
@@ -174,20 +183,22 @@ class Exploration:
             if place != force and self._due_now(prospects, force, place, now):
                 worth = self._worth(prospects, force, place)
                 if worth > promise:
-                    loss = prospects.loss(place, force, _rounds(prospects, place))
-                    if loss <= self.tokens:
+                    loss = prospects.loss(place, force, self._length(prospects, place))
+                    loss /= prospects.tokens[force]
+                    if loss <= self.rounds:
                         chosen, promise, price = place, worth, loss
         if chosen < 0:
             return None
-        rounds = _rounds(prospects, chosen)
+        rounds = self._length(prospects, chosen)
         self.probes += 1
         self._place = chosen
         self._left = rounds - 1
         self._pending = [index]
         self._rate = prospects.rates[force]
+        self._tokens = prospects.tokens[force]
         self._last[chosen] = now
         self._quiet_until = now + rounds + _SPACING
-        afforded = price / (self._share * prospects.tokens[force] * _DEPTH_SHARE)
+        afforded = price / (self._share * _DEPTH_SHARE)
         self._due[chosen] = now + max(
             self._intervals[chosen], int(min(afforded, _LONGEST_INTERVAL))
         )
@@ -209,6 +220,7 @@ class Exploration:
             Whether it was a round of a probe, and ran as planned.
         """
         self._last[place] = now
+        first, self._ran[place] = not self._ran[place], True
         if outcome.depth or outcome.guesses:
             self._tried = now
         if outcome.round not in self._pending:
@@ -219,8 +231,8 @@ class Exploration:
             self._due[self._place] = now + _RETRY
             return False
         if outcome.period is not None and outcome.period > 0.0:
-            most = _OUTLIER * max(outcome.tokens, 0)
-            self.tokens -= min(max(outcome.period * self._rate - outcome.tokens, 0.0), most)
+            lost = (outcome.period * self._rate - outcome.tokens) / self._tokens
+            self.rounds -= min(max(lost, 0.0), _FIRST if first else _OUTLIER)
         return True
 
     def restart(self) -> None:
@@ -255,6 +267,6 @@ class Exploration:
             return prospects.rates[force] * (2.0 + len(prospects.rates) - place)
         return prospects.rates[place] * (1.0 + _HOPE * prospects.errors[place])
 
-
-def _rounds(prospects: Prospects, place: int) -> int:
-    return _ROUNDS if prospects.costs[place].rounds else _GLANCE
+    def _length(self, prospects: Prospects, place: int) -> int:
+        """Choose how many rounds a probe takes."""
+        return _ROUNDS if prospects.costs[place].rounds or not self._ran[place] else _GLANCE

@@ -159,10 +159,9 @@ class Forecast:
             for place, depth in enumerate(depths)
         ]
         best = 0
-        if not force or costs[force].error <= _GUESS:
-            for place, cost in enumerate(costs):
-                if cost.error <= _GUESS and scores[place] > scores[best]:
-                    best = place
+        for place, cost in enumerate(costs):
+            if (cost.error <= _GUESS or place == force) and scores[place] > scores[best]:
+                best = place
         return Prospects(
             rates=rates,
             scores=scores,

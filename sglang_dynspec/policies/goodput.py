@@ -38,7 +38,6 @@ START = "start"
 MEASURING = "measuring"
 GOODPUT = "goodput"
 PROBE = "probe"
-UNMEASURED = "unmeasured"
 HYSTERESIS = "hysteresis"
 
 
@@ -55,8 +54,9 @@ class Goodput(Policy):
       dozens of rounds for one of a percent. Recent switches make it wait longer. So noise does not
       flip it, and neither does a tie.
     - **Probing** looks at other depths for a round or two, as `Exploration` says.
-    - **A batch size far above all that were measured** is decoded plainly until a probe has shown
-      what speculating costs there. One far below is not: there it can only cost less.
+    - **At a batch size far above all that were measured** the depth in force stays until its first
+      rounds there have shown what it costs. What a single round shows is not enough to leave it:
+      the first one of a depth or a batch size may have loaded and compiled kernels.
     - **It starts** plain and probes, or at the largest depth where the batch is small, or at the
       best depth by its calibration. A calibration of another version of SGLang or another attention
       backend is used, with a line in the log.
@@ -137,7 +137,7 @@ class Goodput(Policy):
             return self._said(self._first(observation.batch_size), START)
         if prospects is None:
             return self._said(force if self._now <= _UNTIMED else 0, MEASURING)
-        self._exploration.earn(prospects.tokens[force], observation.batch_size)
+        self._exploration.earn(observation.batch_size)
         return self._switched(prospects, force) or self._kept(prospects, force, observation)
 
     def learn(self, outcome: Outcome) -> None:
@@ -149,7 +149,8 @@ class Goodput(Policy):
         place = self._place.get(outcome.depth)
         if place is None:
             return
-        if self._exploration.learn(outcome, place, self._now) and measured:
+        probed = self._exploration.learn(outcome, place, self._now)
+        if measured and (probed or self.cost.has_news):
             self._forecast.forget()
             self._refresh_at = self._now
         if changed:
@@ -190,8 +191,6 @@ class Goodput(Policy):
             self._pressure *= _RELIEF
             return None
         gain = prospects.gain(best, force)
-        if best == 0 and prospects.is_guess(force):
-            return self._said(best, UNMEASURED)
         doubt = max(self.min_gain / 2, _DOUBT * prospects.errors[best])
         self._pressure = max(self._pressure + gain - doubt, 0.0)
         patience = _PATIENCE * (1.0 + self._restless * self._restless)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sglang_dynspec import ConfigError, Limits, Observation, Outcome
 from sglang_dynspec.calibration import Calibration, CostCell, Identity
 from sglang_dynspec.policies import Goodput
-from sglang_dynspec.policies.goodput import HYSTERESIS, MEASURING, PROBE, START, UNMEASURED
+from sglang_dynspec.policies.goodput import HYSTERESIS, MEASURING, PROBE, START
 from sglang_dynspec.simulator import find_scenario, run_scenario
 from sglang_dynspec.testing import PolicyContract
 
@@ -146,11 +146,15 @@ class TestSwitching:
         assert set(in_force(run)[341:700]) == {0}, repr(run)
         assert set(depths[-250:]) == {3}, repr(run)
 
-    def test_a_jump_to_sizes_never_seen_is_decoded_plainly(self, policy_run):
+    def test_after_a_jump_to_sizes_never_seen_a_few_rounds_decide(self, policy_run):
         run = policy_run(Goodput, [(4, 300), (100, 10)], period=noisy(knee), acceptance=0.8)
         assert run.depths[299] == 3
-        assert run.plans[300].reason == UNMEASURED
-        assert set(run.depths[300:304]) == {0}
+        assert run.depths[300] == 3
+        assert set(run.depths[306:310]) == {0}
+
+    def test_after_a_jump_where_speculation_still_pays_it_goes_on(self, policy_run):
+        run = policy_run(Goodput, [(1, 300), (100, 10)], period=noisy(flat), acceptance=0.8)
+        assert set(run.depths[299:310]) == {3}
 
     def test_a_tie_does_not_flip(self, policy_run):
         # E(1) = 1.5 in 15 ms, and plain in 10.

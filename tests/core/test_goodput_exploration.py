@@ -50,7 +50,7 @@ def exploration():
     # So large a share that what a close contender costs does not space probes out.
     made = Exploration(2, 0.2)
     for _ in range(100):
-        made.earn(10.0, BATCH)
+        made.earn(BATCH)
     return made
 
 
@@ -72,6 +72,7 @@ def test_intervals_double_up_to_64(exploration):
 
 
 def test_what_was_never_measured_here_gets_a_glance(exploration):
+    exploration.learn(ran(0, 1), 1, 0)
     assert begun(exploration, 16, prospects(1000.0, 990.0, rounds=0.0)) == 1
     assert exploration.continued(17) is None
 
@@ -88,9 +89,9 @@ def test_one_draft_is_tried_when_nobody_guesses(exploration):
 
 def test_a_costly_depth_is_looked_at_less_often():
     exploration = Exploration(2, 0.005)
-    exploration.earn(10.0, BATCH)
+    exploration.earn(BATCH)
     starts = [now for now in range(10, 700) if begun(exploration, now) is not None]
-    # 1.2 tokens in two rounds, of which a quarter of 0.05 a round pays for a probe every 96th.
+    # 0.12 rounds' worth in two, of which a quarter of 0.005 a round pays for one every 96th.
     assert {b - a for a, b in pairwise(starts)} == {starts[1] - starts[0]}
     assert 90 < starts[1] - starts[0] < 130
 
@@ -107,26 +108,41 @@ def test_a_probe_that_did_not_run_is_tried_after_32_rounds(exploration):
 
 def test_it_pays_what_was_lost_once(exploration):
     begun(exploration, 10)
-    before = exploration.tokens
+    before = exploration.rounds
     assert exploration.learn(ran(10, 1, period=0.015), 1, 12)
-    # 15 ms at 1000 tokens per second, less the 10 it delivered.
-    assert before - exploration.tokens == pytest.approx(5.0)
+    # 15 ms at 1000 tokens per second, less the 10 it delivered: half a round of 10 tokens.
+    assert before - exploration.rounds == pytest.approx(0.5)
     assert exploration.learn(ran(10, 1, period=0.015), 1, 13) is False
-    assert before - exploration.tokens == pytest.approx(5.0)
+    assert before - exploration.rounds == pytest.approx(0.5)
 
 
 def test_an_outlier_is_charged_three_rounds_at_most(exploration):
+    exploration.learn(ran(9, 1), 1, 10)
     begun(exploration, 10)
-    before = exploration.tokens
+    before = exploration.rounds
     exploration.learn(ran(10, 1, period=5.0), 1, 12)
-    assert before - exploration.tokens == pytest.approx(30.0)
+    assert before - exploration.rounds == pytest.approx(3.0)
+
+
+def test_the_first_round_of_a_depth_is_charged_one_at_most(exploration):
+    begun(exploration, 10)
+    before = exploration.rounds
+    exploration.learn(ran(10, 1, period=5.0), 1, 12)
+    assert before - exploration.rounds == pytest.approx(1.0)
+
+
+def test_what_small_batches_earned_pays_for_a_probe_of_a_large_one():
+    exploration = Exploration(2, 0.005)
+    for batch_size in [1] * 100 + [BATCH] * 100:
+        exploration.earn(batch_size)
+    assert exploration.rounds == pytest.approx(4 + 200 * 0.005)
 
 
 def test_an_empty_account_waits(exploration):
-    exploration.tokens = 0.0
+    exploration.rounds = 0.0
     assert begun(exploration, 10, prospects(1000.0, 950.0)) is None
     for _ in range(200):
-        exploration.earn(10.0, BATCH)
+        exploration.earn(BATCH)
     assert begun(exploration, 11, prospects(1000.0, 950.0)) == 1
 
 
