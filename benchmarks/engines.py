@@ -126,7 +126,7 @@ def serve(name: str, options: argparse.Namespace) -> None:
     if name == "auto":
         import sglang_dynspec
 
-        sglang_dynspec.enable(depths=options.depths)
+        sglang_dynspec.enable(depths=options.depths, trace=f"{options.logs}/auto.jsonl")
     if name == "ours":
         import sglang_dynspec
         from sglang_dynspec_hooks.cpu.scripted import UNBOUNDED

@@ -82,7 +82,11 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         before = after
         print(row(concurrency, samples), chosen[concurrency] or "", flush=True)
         save({**results(options, samples, prefill), "auto_rounds": chosen}, options)
-    switching = switching_figures(children["ours"], options) if options.switching else []
+    switching: list[dict[str, Any]] = []
+    for concurrency in options.switching:
+        switching.append(switching_figures(children["ours"], concurrency, options))
+        print(f"switching: {switching[-1]}", flush=True)
+        save({**results(options, samples, prefill), "switching": switching}, options)
     states = {name: child.ask("state") for name, child in children.items()}
     for child in children.values():
         child.stop()
@@ -148,35 +152,29 @@ def prefill_figures(
     return figures
 
 
-def switching_figures(ours: Child, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Excess of switching rounds over their neighbours, and what one upkeep pass takes."""
+def switching_figures(ours: Child, concurrency: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Excess of the rounds around switches over steady rounds, and what upkeep passes take."""
     deepest = max(options.depths)
-    script = {"mode": "cycle", "runs": [[deepest, STRETCH], [0, STRETCH]]}
-    window = deepest + 1
-    ours.ask("set", dynspec_force_depth=-1, dynspec_upkeep_window=window)
-    figures = []
-    for concurrency in options.switching:
-        # A script that is written anew starts the report's rounds in its first phase.
-        play(options, script)
-        costs: dict[str, Any] = {"switches": 0}
-        for _ in range(16):
-            ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
-            report = json.loads(Path(options.logs, "timed.json").read_text())
-            costs = switch_costs(report, concurrency)
-            if costs["switches"] >= _SWITCHES:
-                break
-        play(options, {"mode": "fixed", "depth": 0})
+    ours.ask("set", dynspec_force_depth=-1, dynspec_upkeep_window=deepest + 1)
+    # A script that is written anew starts the report's rounds in its first phase.
+    play(options, {"mode": "cycle", "runs": [[deepest, STRETCH], [0, STRETCH]]})
+    costs: dict[str, Any] = {"switches": 0}
+    for _ in range(16):
         ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
         report = json.loads(Path(options.logs, "timed.json").read_text())
-        Path(options.logs, f"timed_{concurrency}.json").write_text(json.dumps(report))
-        passes = {
-            name: round(statistics.median(times[-_SWITCHES:]), 4)
-            for name, times in report["passes_ms"].items()
-            if times
-        }
-        figures.append({"concurrency": concurrency, **costs, "pass_ms": passes})
-        print(f"switching: {figures[-1]}", flush=True)
-    return figures
+        costs = switch_costs(report, concurrency)
+        if costs["switches"] >= _SWITCHES:
+            break
+    play(options, {"mode": "fixed", "depth": 0})
+    ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
+    report = json.loads(Path(options.logs, "timed.json").read_text())
+    Path(options.logs, f"timed_{concurrency}.json").write_text(json.dumps(report))
+    passes = {
+        name: round(statistics.median(times[-_SWITCHES:]), 4)
+        for name, times in report["passes_ms"].items()
+        if times
+    }
+    return {"concurrency": concurrency, **costs, "pass_ms": passes}
 
 
 def play(options: argparse.Namespace, script: dict[str, Any]) -> None:
@@ -237,7 +235,7 @@ def main() -> None:
     parser.add_argument("--max-batch", type=int, default=256)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
     parser.add_argument("--depths", type=int, nargs="+", default=[0, 1, 3])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="at least 2")
     parser.add_argument("--accepted", type=float, default=2.6)
     parser.add_argument("--first", type=int, default=40)
     parser.add_argument("--last", type=int, default=160)
@@ -250,6 +248,8 @@ def main() -> None:
     parser.add_argument("--logs", default=".", help="directory for the engines' logs")
     parser.add_argument("--json", default="serve_modes.json")
     options = parser.parse_args()
+    if options.repeats < 2:
+        parser.error(f"expected 2 repeats or more, for their spread; found {options.repeats}")
     options.logs = str(Path(options.logs).resolve())
     if options.serve:
         serve(options.serve, options)

@@ -27,6 +27,7 @@ class Timed(Scripted):
         super().__init__(path=path, seed=seed)
         self._report = Path(report)
         self._rounds: deque[tuple[int, int, float | None]] = deque(maxlen=_KEPT)
+        self._last = 0.0
         self._passes: dict[str, deque[float]] = {}
         self._waiting: deque[tuple[str, Any, Any]] = deque()
         self._asked = False
@@ -38,7 +39,12 @@ class Timed(Scripted):
         return super().decide(observation)
 
     def learn(self, outcome: Any) -> None:
-        self._rounds.append((outcome.depth, outcome.batch_size, outcome.period))
+        # By the clock, as `outcome.period` moves launches to where they belong, and a sum over a
+        # switch must not depend on where that is. None after a prefill, as there.
+        now = time.perf_counter()
+        period = None if outcome.period is None else now - self._last
+        self._last = now
+        self._rounds.append((outcome.depth, outcome.batch_size, period))
         # A report takes milliseconds: none while the depth is forced and throughput is measured.
         if self._asked and outcome.round % _REPORT_EVERY == 0:
             self._asked = False
@@ -87,7 +93,9 @@ def switch_costs(report: dict[str, Any], concurrency: int) -> dict[str, Any]:
 
     Where the host is busier than the device, what a round costs shows up in the period of the round
     before, whose result waits while it is launched. So a switch is charged with the two rounds
-    before it and the three that begin with it, less what five steady rounds would have taken.
+    before it and the three that begin with it, less what five steady rounds would have taken. What
+    is shifted so from one round to the next makes one direction look dearer and the other cheaper:
+    their sum, of a switch there and one back, is what counts.
 
     Args:
         report: What `Timed` wrote while a script alternated between two depths, `STRETCH` rounds

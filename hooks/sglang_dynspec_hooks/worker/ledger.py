@@ -107,7 +107,7 @@ class Ledger:
         Args:
             slots: Request slots, int64, shape (batch size,), on the device.
             slots_cpu: The same on the host.
-            tokens: Produced tokens, int32, shape (batch size,).
+            tokens: Produced tokens, int32 or int64, shape (batch size,).
             hidden: Target hidden rows, shape (batch size, hidden size), or None.
             lengths: Sequence lengths after the round, shape (batch size,).
             lengths_cpu: Their host mirror, when the scheduler keeps one.
@@ -115,7 +115,7 @@ class Ledger:
         """
         self._round += 1
         position = self._round % self.width
-        self._tokens[position].index_copy_(0, slots, tokens)
+        self._tokens[position].index_copy_(0, slots, tokens.to(torch.int32))
         self._lengths.index_copy_(0, slots, lengths.to(torch.int64))
         if self._hidden is not None and hidden is not None:
             self._hidden[position].index_copy_(0, slots, hidden)

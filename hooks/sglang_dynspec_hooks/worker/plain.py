@@ -89,10 +89,10 @@ def run_plain_round(
         # Speculative results carry one row of log-probabilities per request.
         logits.next_token_logprobs = logits.next_token_logprobs.view(-1, 1)
 
-    tokens = next_token_ids.to(torch.int32)
-    # The overlap loop relays draft inputs by request slot and keeps a slot's row when it gets none;
-    # the synchronous loop hands this object on and slices its fields.
+    # The overlap loop relays draft inputs by request slot, in its own dtypes, and keeps a slot's
+    # row when it gets none; the synchronous loop hands this object on and slices its fields.
     relayed = batch.enable_overlap
+    tokens = next_token_ids if relayed else next_token_ids.to(torch.int32)
     result = GenerationBatchResult(
         logits_output=logits,
         next_token_ids=tokens,
@@ -104,7 +104,8 @@ def run_plain_round(
             topk_index=None if relayed else draft_input.topk_index,
             hidden_states=None if relayed else draft_input.hidden_states,
         ),
-        accept_lens=torch.ones_like(tokens),
+        # Known on the host, where it is read: it need not come down from the device.
+        accept_lens=torch.ones(len(batch.reqs), dtype=torch.int32),
         new_seq_lens=new_seq_lens,
         routed_experts_output=out.routed_experts_output,
         indexer_topk_output=out.indexer_topk_output,
