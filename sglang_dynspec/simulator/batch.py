@@ -96,6 +96,8 @@ class SyntheticBatch:
             Shape (size,), 0 to `depth`.
         """
         uniform = self._uniform[index % _BLOCK, : self.size]
+        if self._scenario.drafts.alike:
+            uniform = np.full(self.size, uniform[0])
         survival = self._survival[:, :depth] * level ** self._exponents[:depth]
         if self._one_row:
             # Survival descends with position; the count of those above a number is wanted.

@@ -40,11 +40,15 @@ class DraftQuality:
         long_context: Tokens of context from which drafts are worse, or None for no such length.
 
         long_level: By what factor.
+
+        alike: Whether all requests of a round draw the same number, so that they are right and
+            wrong together: as answers to one prompt are, or under SGLang's SGLANG_SIMULATE_ACC_LEN.
     """
 
     kinds: tuple[Kind, ...]
     long_context: int | None = None
     long_level: float = 1.0
+    alike: bool = False
 
     def survival(self, deepest: int) -> NDArray[np.float64]:
         """
@@ -110,3 +114,6 @@ MIXED: Final = DraftQuality(
 
 #: A head that was trained on windows of 4096 tokens and is lost beyond.
 SHORT_SIGHTED: Final = replace(CHAT, long_context=4096, long_level=0.25)
+
+#: Answers to one prompt: what is right for one request is right for all.
+ALIKE: Final = DraftQuality(kinds=(Kind(positions=(0.6, 0.5, 0.1)),), alike=True)

@@ -5,6 +5,7 @@ A path is given by the round, so that every policy meets the same one. `Rollouts
 there the batch shrinks as requests finish, which a faster policy makes them do in fewer rounds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,25 @@ def on_off(low: int, high: int, *, period: int, rounds: int) -> Path:
     """
     first = np.arange(rounds) // period % 2 == 0
     path: Path = np.where(first, low, high).astype(np.int64)
+    return path
+
+
+def stairs(sizes: Sequence[int], each: int, *, rounds: int) -> Path:
+    """
+    Go through batch sizes one by one, and stay at the last.
+
+    Args:
+        sizes: The batch sizes.
+
+        each: Rounds at each but the last.
+
+        rounds: Rounds.
+
+    Returns:
+        Shape (rounds,).
+    """
+    steps = np.minimum(np.arange(rounds) // each, len(sizes) - 1)
+    path: Path = np.array(sizes, dtype=np.int64)[steps]
     return path
 
 

@@ -78,6 +78,9 @@ class Scenario:
         outliers: Share of rounds that take 2 to 6 times as long.
 
         prefills: Share of rounds that follow a prefill, so that their period is None.
+
+        cold: Seconds that the first round of each speculative depth, and of plain, takes more: it
+            loads and compiles kernels.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Scenario:
     noise: float = 0.02
     outliers: float = 0.003
     prefills: float = 0.05
+    cold: float = 0.0
 
     @property
     def rounds(self) -> int:

@@ -5,37 +5,25 @@ The scenarios that policies are measured on, by name.
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final
 
 import numpy as np
 
 from sglang_dynspec._sources import closest
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.simulator.drafts import (
-    CHAT,
-    DEEP,
-    FAIR,
-    GOOD,
-    HALF,
-    MIXED,
-    POOR,
-    SHORT_SIGHTED,
-)
+from sglang_dynspec.simulator.drafts import CHAT, FAIR, GOOD, SHORT_SIGHTED
 from sglang_dynspec.simulator.levels import phases, wave, wobble
-from sglang_dynspec.simulator.load import Path, Rollouts, bursts, on_off, ramp, steady, wandering
+from sglang_dynspec.simulator.load import Path, Rollouts, bursts, on_off, ramp, stairs, wandering
 from sglang_dynspec.simulator.scenario import MakePath, Scenario, Transition
-from sglang_dynspec.simulator.server import H200_8B, NVLINK_MOE, PCIE_1T, SMALL_GPU
-
-#: Largest depth 7, as SGLang's adaptive option tries at small batches.
-DEEPER: Final = (0, 1, 3, 5, 7)
-
-
-def _steady(batch_size: int) -> MakePath:
-    return lambda rounds, rng: steady(batch_size, rounds)  # noqa: ARG005
+from sglang_dynspec.simulator.server import H200_8B, SMALL_GPU
+from sglang_dynspec.simulator.steady_scenarios import constant, steady_scenarios
 
 
 def _ramp(low: int, high: int, *, at: int, over: int) -> MakePath:
     return lambda rounds, rng: ramp(low, high, at=at, over=over, rounds=rounds)  # noqa: ARG005
+
+
+def _stairs(*sizes: int, each: int) -> MakePath:
+    return lambda rounds, rng: stairs(sizes, each, rounds=rounds)  # noqa: ARG005
 
 
 def _on_off(low: int, high: int, *, period: int) -> MakePath:
@@ -53,75 +41,19 @@ def _wandering(low: int, high: int) -> MakePath:
     return lambda rounds, rng: wandering(low, high, rounds=rounds, rng=rng)
 
 
-def _fixed(name: str, summary: str, **fields: Any) -> Scenario:
-    """
-    Describe a scenario whose load and acceptance stay as they are.
-    """
-    batch_size = int(name.rsplit("-", 1)[-1])
-    return Scenario(name=name, summary=summary, load=_steady(batch_size), stationary=True, **fields)
-
-
-def _steady_scenarios() -> tuple[Scenario, ...]:
-    h200, moe, small, pcie = H200_8B, NVLINK_MOE, SMALL_GPU, PCIE_1T
-    return (
-        _fixed("h200-chat-1", "one request", server=h200, drafts=CHAT, expected=3),
-        _fixed("h200-chat-32", "memory-bound", server=h200, drafts=CHAT, expected=3),
-        _fixed("h200-chat-64", "depths 1 and 3 tie", server=h200, drafts=CHAT),
-        _fixed("h200-chat-128", "past the knee", server=h200, drafts=CHAT, expected=1),
-        _fixed("h200-chat-256", "depth 1 gains 5 %", server=h200, drafts=CHAT, expected=1),
-        _fixed("h200-fair-256", "depth 1 loses 8 %", server=h200, drafts=FAIR, expected=0),
-        _fixed("h200-poor-8", "depth 3 gains 10 %", server=h200, drafts=POOR, expected=3),
-        _fixed("h200-poor-128", "depth 1 loses 5 %", server=h200, drafts=POOR, expected=0),
-        _fixed("h200-mixed-32", "code beside chat", server=h200, drafts=MIXED, expected=3),
-        _fixed(
-            "h200-deep-8",
-            "deep drafts that are right",
-            server=h200,
-            drafts=DEEP,
-            depths=DEEPER,
-            expected=7,
-        ),
-        _fixed(
-            "h200-long-16",
-            "16k tokens of context each",
-            server=h200,
-            drafts=CHAT,
-            prompt=16384,
-            output=1024,
-            expected=3,
-        ),
-        _fixed(
-            "h200-prefills-96",
-            "every second round follows a prefill",
-            server=h200,
-            drafts=CHAT,
-            prefills=0.5,
-            expected=1,
-        ),
-        _fixed(
-            "h200-noisy-128",
-            "a tenth of noise, many outliers",
-            server=h200,
-            drafts=CHAT,
-            noise=0.1,
-            outliers=0.02,
-            expected=1,
-        ),
-        _fixed("moe-chat-4", "drafts cost experts", server=moe, drafts=CHAT, expected=1),
-        _fixed("moe-fair-4", "depth 1 loses 1 %", server=moe, drafts=FAIR, expected=0),
-        _fixed("moe-poor-4", "off at a small batch", server=moe, drafts=POOR, expected=0),
-        _fixed("moe-chat-64", "all experts are read", server=moe, drafts=CHAT, expected=3),
-        _fixed("small-chat-4", "below the knee", server=small, drafts=CHAT, expected=3),
-        _fixed("small-good-16", "at the knee", server=small, drafts=GOOD, expected=1),
-        _fixed("small-chat-48", "above the knee", server=small, drafts=CHAT, expected=0),
-        _fixed("pcie-1", "one request", server=pcie, drafts=HALF, expected=0),
-        _fixed("pcie-10", "the link is the bound", server=pcie, drafts=HALF, expected=0),
-        _fixed("pcie-64", "and more so", server=pcie, drafts=HALF, expected=0),
-    )
-
-
 def _changing_scenarios() -> tuple[Scenario, ...]:
     return (
+        Scenario(
+            name="cold-start",
+            summary="1 to 256 requests; a depth's first round compiles kernels",
+            server=H200_8B,
+            drafts=CHAT,
+            load=_stairs(1, 8, 32, 64, 128, 256, each=400),
+            cold=0.16,
+            # Long enough for first rounds, which nobody can avoid; what they lead to counts.
+            warm_up=100,
+            horizon=2300,
+        ),
         Scenario(
             name="ramp",
             summary="8 to 256 requests in 256 rounds",
@@ -192,7 +124,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             summary="acceptance goes to zero, and comes back 800 rounds later",
             server=H200_8B,
             drafts=CHAT,
-            load=_steady(32),
+            load=constant(32),
             levels=phases((0, 1.0), (1000, 0.02), (1800, 1.0)),
             transitions=(
                 Transition(at=1000, turns="off", within=32),
@@ -204,7 +136,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             summary="the same with one request",
             server=H200_8B,
             drafts=CHAT,
-            load=_steady(1),
+            load=constant(1),
             levels=phases((0, 1.0), (1000, 0.02), (1800, 1.0)),
             transitions=(
                 Transition(at=1000, turns="off", within=32),
@@ -216,7 +148,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             summary="acceptance halves and recovers, slowly",
             server=H200_8B,
             drafts=GOOD,
-            load=_steady(96),
+            load=constant(96),
             levels=wave(0.3, 1.0, period=1600),
         ),
         Scenario(
@@ -224,7 +156,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             summary="acceptance wanders by a tenth as topics come and go",
             server=H200_8B,
             drafts=GOOD,
-            load=_steady(128),
+            load=constant(128),
             levels=wobble(0.75, 0.1, memory=60, seed=7),
         ),
         Scenario(
@@ -232,7 +164,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             summary="the GPU slows down by 40 %, and recovers",
             server=H200_8B,
             drafts=FAIR,
-            load=_steady(96),
+            load=constant(96),
             pace=phases((0, 1.0), (1000, 1.4), (1800, 1.0)),
         ),
         Scenario(
@@ -254,7 +186,7 @@ def scenarios() -> Mapping[str, Scenario]:
     Returns:
         Scenarios by name, steady ones first.
     """
-    every = (*_steady_scenarios(), *_changing_scenarios())
+    every = (*steady_scenarios(), *_changing_scenarios())
     return MappingProxyType({scenario.name: scenario for scenario in every})
 
 

@@ -1,5 +1,6 @@
 """Synthetic servers, drafts and loads, by value."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from sglang_dynspec.simulator import SERVERS, DraftQuality, Kind, Rollouts, Synt
 from sglang_dynspec.simulator.batch import SyntheticBatch
 from sglang_dynspec.simulator.drafts import geometric
 from sglang_dynspec.simulator.levels import level_one, phases, wave, wobble
-from sglang_dynspec.simulator.load import bursts, on_off, ramp, steady, wandering
+from sglang_dynspec.simulator.load import bursts, on_off, ramp, stairs, steady, wandering
 from sglang_dynspec.simulator.scenario import Scenario
 
 PLAIN = SyntheticServer(
@@ -131,6 +132,10 @@ class TestLoads:
     def test_on_off(self):
         assert on_off(1, 9, period=2, rounds=7).tolist() == [1, 1, 9, 9, 1, 1, 9]
 
+    def test_stairs_end_at_the_last_size(self):
+        assert stairs((1, 8, 4), 2, rounds=8).tolist() == [1, 1, 8, 8, 4, 4, 4, 4]
+        assert stairs((1, 8, 4), 2, rounds=3).tolist() == [1, 1, 8]
+
     def test_bursts_have_a_length_and_come_at_random(self):
         path = bursts(2, 9, every=50, length=5, rounds=400_000, rng=np.random.default_rng(0))
         assert set(path) == {2, 9}
@@ -203,6 +208,29 @@ class TestBatch:
             drawn.begin(index)
             deep = drawn.right_drafts(index, 3, 0.9)
             assert (drawn.right_drafts(index, 1, 0.9) == np.minimum(deep, 1)).all()
+
+    def test_requests_that_are_alike_are_right_and_wrong_together(self):
+        drawn = batch(scenario(drafts=replace(geometric(0.6), alike=True)), steady(64, 4000))
+        counts = np.zeros(3)
+        for index in range(4000):
+            drawn.begin(index)
+            right = drawn.right_drafts(index, 2, 1.0)
+            assert right.shape == (64,)
+            assert (right == right[0]).all()
+            assert (drawn.right_drafts(index, 1, 1.0) == np.minimum(right, 1)).all()
+            counts[right[0]] += 1
+        np.testing.assert_allclose(counts / 4000, [0.4, 0.6 * 0.4, 0.36], atol=0.03)
+
+    def test_kinds_that_are_alike_draw_one_number(self):
+        kinds = (Kind(share=0.5, positions=(0.2,)), Kind(share=0.5, positions=(0.7,)))
+        drawn = batch(scenario(drafts=DraftQuality(kinds=kinds, alike=True)), steady(40, 500))
+        rights = set()
+        for index in range(500):
+            drawn.begin(index)
+            right = drawn.right_drafts(index, 1, 1.0)
+            rights.add(tuple(int(right[drawn.rows == row].mean()) for row in (0, 1)))
+        # Whoever is right at 0.2 is so at 0.7.
+        assert rights == {(0, 0), (0, 1), (1, 1)}
 
     def test_the_level_scales_every_position(self):
         drawn = batch(scenario(drafts=geometric(1.0)), steady(200, 200))
