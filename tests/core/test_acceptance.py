@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_dynspec import Outcome
-from sglang_dynspec._proportion import Proportion
 from sglang_dynspec.acceptance import AcceptanceModel
 
 
@@ -267,24 +266,6 @@ class TestLengths:
         assert model._by_length == []
         model.observe(ran(1, (1, 0), seq_lens=(600, 1025)))
         assert len(model._by_length) == 5
-
-
-class TestProportion:
-    def test_memory_is_bounded_both_ways(self):
-        slow, fast = Proportion(), Proportion()
-        for _ in range(20_000):
-            slow.count(1, 2)
-        for _ in range(500):
-            fast.count(64, 128)
-        assert slow.trials == pytest.approx(1500, rel=0.01)
-        assert fast.trials == pytest.approx(48 * 128, rel=0.01)
-
-    def test_forgetting_keeps_the_rate(self):
-        proportion = Proportion(30, 40)
-        proportion.forget(4)
-        assert (proportion.right, proportion.trials) == (3, 4)
-        proportion.forget(10)
-        assert proportion.trials == 4
 
 
 numbers = st.integers(-3, 12)
