@@ -12,17 +12,15 @@ _MEMORY = 64.0
 TWICE = 1.5
 
 #: Rounds before a cell knows what is usual.
-_USUAL = 3.0
+USUAL = 3.0
 
 #: What an unusual round is: this many mean deviations off, and at least this share of the mean.
 _DEVIATIONS = 5.0
 _SHARE = 0.08
 
-#: Unusual rounds in a row, all longer or all shorter, that are no chance but a change.
-_CHANGED = 6
-
-#: Rounds a mean is worth that was not measured but scaled.
-_DOUBTED = 3.0
+#: Rounds a mean is worth that was not measured but scaled: few enough for one that is measured to
+#: replace it where they disagree.
+_DOUBTED = 2.0
 
 #: Rounds that the first round of a depth, which also pays for the change, is worth.
 HALF = 0.5
@@ -48,8 +46,8 @@ class Cell:
     """
     The mean period of one depth's rounds at about one batch size.
 
-    A round far from the mean counts as if it were less far, so that an outlier moves nothing much;
-    several in a row on the same side are a change of the server, and the mean starts anew.
+    A round far from the mean counts as if it were less far, so that an outlier moves nothing much.
+    Several in a row are a change of the server's pace, which `ServerPace` finds.
 
     Attributes:
         seconds: Mean period.
@@ -63,12 +61,13 @@ class Cell:
         noise: Mean absolute deviation of a round from the mean, relative.
 
         round: Index of the round measured last.
+
+        born: Index of the round measured first.
     """
 
     __slots__ = (
-        "_streak",
-        "_streak_sum",
         "batch_size",
+        "born",
         "noise",
         "round",
         "rounds",
@@ -76,17 +75,17 @@ class Cell:
         "tokens",
     )
 
-    def __init__(self, seconds: float, batch_size: float, tokens: float, *, rounds: float) -> None:
+    def __init__(
+        self, seconds: float, batch_size: float, tokens: float, *, rounds: float, born: int = 0
+    ) -> None:
         self.seconds = seconds
         self.batch_size = batch_size
         self.tokens = tokens
         self.rounds = rounds
         self.noise = FIRST_NOISE
-        self.round = 0
-        self._streak = 0
-        self._streak_sum = 0.0
+        self.round = self.born = born
 
-    def add(self, seconds: float, batch_size: float, tokens: float) -> float:
+    def add(self, seconds: float, batch_size: float, tokens: float) -> int | None:
         """
         Count a round.
 
@@ -98,38 +97,36 @@ class Cell:
             tokens: Sum of the committed lengths of its batch.
 
         Returns:
-            By what factor the server has been found to have changed its pace; 1.0 for not at all.
+            1 if it was unusually long, -1 if unusually short, 0 if neither, and None where too few
+            were measured to tell.
         """
         mean = self.seconds
         off = seconds - mean
+        side: int | None = None
         if self.rounds <= HALF:
             # Two that agree are worth more than one; of the first, nothing is kept but that.
             agree = abs(off) < mean / 3
-            self._start(seconds, 1.0 + HALF * agree)
+            self.seconds, self.rounds = seconds, 1.0 + HALF * agree
             self.batch_size, self.tokens = batch_size, tokens
-            return 1.0
-        if self.rounds < _USUAL:
+            return None
+        if self.rounds < USUAL:
             # What disturbs a round makes it longer, so of two that disagree the shorter is right.
             limit = 0.5 * mean
             if off < -mean / 3:
-                self._start(seconds, 1.0)
+                self.seconds, self.rounds = seconds, 1.0
                 off = 0.0
             off = min(off, limit)
         else:
             limit = max(_DEVIATIONS * self.noise, _SHARE) * mean
-            if -limit <= off <= limit:
-                self._streak = 0
-            elif self._unusual(seconds, 1 if off > 0 else -1):
-                return self.seconds / mean
-            else:
-                off = limit if off > 0 else -limit
+            side = (off > limit) - (off < -limit)
+            off = min(max(off, -limit), limit)
             self.noise += (min(abs(off) / mean, 0.5) - self.noise) / _MEMORY
         self.rounds = min(self.rounds + 1.0, _MEMORY)
         weight = 1.0 / self.rounds
         self.seconds += off * weight
         self.batch_size += (batch_size - self.batch_size) * weight
         self.tokens += (tokens - self.tokens) * weight
-        return 1.0
+        return side
 
     def scale(self, factor: float) -> None:
         """
@@ -137,23 +134,6 @@ class Cell:
         """
         self.seconds *= factor
         self.rounds = min(self.rounds, _DOUBTED)
-
-    def _unusual(self, seconds: float, side: int) -> bool:
-        """Note an unusual round, and say whether it makes a change."""
-        if self._streak * side <= 0:
-            self._streak = 0
-            self._streak_sum = 0.0
-        self._streak += side
-        self._streak_sum += seconds
-        if abs(self._streak) < _CHANGED:
-            return False
-        self._start(self._streak_sum / _CHANGED, float(_CHANGED))
-        return True
-
-    def _start(self, seconds: float, rounds: float) -> None:
-        self.seconds = seconds
-        self.rounds = rounds
-        self._streak = 0
 
 
 class Row:

@@ -138,9 +138,9 @@ class Proportion:
         off = right - trials * mean
         seen = (off * off / (trials * mean * (1.0 - mean)) - 1.0) / others
         self._rounds = min(self._rounds + 1.0, _CORRELATION_ROUNDS)
-        # One round that has changed altogether must not pass for correlation.
-        self._correlation += (min(seen, 1.0) - self._correlation) / self._rounds
-        self.spread = 1.0 + others * max(self._correlation, 0.0)
+        # A single round may show more than 1: a share of 0.95 shows its correlation in one of 20.
+        self._correlation += (seen - self._correlation) / self._rounds
+        self.spread = 1.0 + others * min(max(self._correlation, 0.0), 1.0)
 
     def _expect(self) -> None:
         if self.trials < _ENOUGH:

@@ -3,9 +3,10 @@ A linear model of a round's cost, fitted over all depths and batch sizes.
 """
 
 from collections.abc import Mapping
+from math import log
 from operator import mul
 
-from sglang_dynspec._cells import Row
+from sglang_dynspec._cells import TWICE, USUAL, Cell, Row
 
 #: Target tokens in a round from which each further one costs more, and up to which the first ones
 #: cost more than later ones (more experts are touched, more kernels fill up).
@@ -23,6 +24,9 @@ _ERROR = 0.02
 
 #: Rounds a cell needs to weigh in fully.
 _FULL = 8.0
+
+#: Logarithm of the factor by which one or two rounds may be off the fit and count for a half.
+_BELIEVED = 0.7
 
 _SWEEPS = 20
 
@@ -81,6 +85,8 @@ class StepTime:
         """
         Fit to all cells, each weighing by its relative error.
 
+        Cells that rest on a single round are left out where others do not.
+
         Coordinate descent on the normal equations with non-negative coefficients (Franc, Hlavac,
         Navara, "Sequential Coordinate-Wise Algorithm for the Non-negative Least Squares Problem",
         2005), from where the last fit ended.
@@ -90,13 +96,27 @@ class StepTime:
         """
         gram = [[0.0] * _FEATURES for _ in range(_FEATURES)]
         target = [0.0] * _FEATURES
-        base = min((cell.seconds for row in rows.values() for cell in row), default=0.0)
+        # A single round may have been an outlier, and this fit carries everywhere.
+        least = TWICE if any(row.is_sure for row in rows.values()) else 0.0
+        known = {
+            depth: [cell for cell in row if cell.rounds >= least] for depth, row in rows.items()
+        }
+        base = min((cell.seconds for cells in known.values() for cell in cells), default=0.0)
         if not base:
             return
-        for depth, row in rows.items():
-            _accumulate(gram, target, depth, row)
+        for depth, cells in known.items():
+            for cell in cells:
+                _accumulate(gram, target, depth, cell, self._trust(depth, cell))
         self._descend(gram, target, base)
         self.fitted = True
+
+    def _trust(self, depth: int, cell: Cell) -> float:
+        """Weigh a cell by its rounds. A few that contradict the fit so far may have stalled."""
+        trust = min(cell.rounds / _FULL, 1.0)
+        if self.fitted and cell.rounds < USUAL:
+            off = log(cell.seconds / self.seconds(depth, cell.batch_size, cell.tokens)) / _BELIEVED
+            trust /= 1.0 + off * off * off * off
+        return trust
 
     def _descend(self, gram: list[list[float]], target: list[float], base: float) -> None:
         coefficients = self._coefficients
@@ -118,14 +138,15 @@ class StepTime:
                 coefficients[index] = max(coefficients[index] + slope / curvature, 0.0)
 
 
-def _accumulate(gram: list[list[float]], target: list[float], depth: int, cells: Row) -> None:
-    for cell in cells:
-        weight = min(cell.rounds / _FULL, 1.0) / cell.seconds
-        described = features(depth, cell.batch_size, cell.tokens)
-        for index, value in enumerate(described):
-            if value:
-                scaled = value * weight / cell.seconds
-                row = gram[index]
-                for other, factor in enumerate(described):
-                    row[other] += scaled * factor
-                target[index] += value * weight
+def _accumulate(
+    gram: list[list[float]], target: list[float], depth: int, cell: Cell, trust: float
+) -> None:
+    weight = trust / cell.seconds
+    described = features(depth, cell.batch_size, cell.tokens)
+    for index, value in enumerate(described):
+        if value:
+            scaled = value * weight / cell.seconds
+            row = gram[index]
+            for other, factor in enumerate(described):
+                row[other] += scaled * factor
+            target[index] += value * weight

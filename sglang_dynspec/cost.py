@@ -3,9 +3,10 @@ What a round costs: seconds by depth, batch size and length of context.
 """
 
 from math import exp, log, log2, sqrt
-from typing import NamedTuple
 
-from sglang_dynspec._cells import HALF, TWICE, Cell, Row, bucket_of
+from sglang_dynspec._cells import HALF, TWICE, USUAL, Cell, Row, bucket_of
+from sglang_dynspec._cost import Cost
+from sglang_dynspec._server_pace import ServerPace
 from sglang_dynspec._step_time import StepTime
 from sglang_dynspec._upkeep_cost import UpkeepCost
 from sglang_dynspec.calibration import Calibration, CostCell, Identity
@@ -16,7 +17,7 @@ __all__ = ["Calibration", "Cost", "CostCell", "CostModel", "Identity"]
 #: Rounds a calibrated cell counts for: what is measured while serving soon outweighs it.
 _CALIBRATED = 8.0
 
-#: Timed rounds between two fits of the linear model, and after a new cell appeared.
+#: Timed rounds between two fits of the linear model, and to one that has a new cell.
 _REFIT = 128
 _REFIT_NEW = 8
 
@@ -24,17 +25,19 @@ _REFIT_NEW = 8
 _PER_OCTAVE = 0.06
 _NEW_DEPTH = 0.15
 
-#: Square of the share of its contradiction to the linear model that a single round may be wrong by.
+#: Evidence below which other depths are asked: that of a relative error of a tenth.
+_SLIGHT = 100.0
+
+#: Variance of a single round per square of its contradiction to the linear model, and of two per
+#: fourth power: they may have stalled, but if so for much longer than anything really takes.
 _DOUBT = 0.25
+_DOUBT_TWICE = 0.02
 
 #: Relative error that even many rounds leave.
 _FLOOR = 0.004
 
 #: Timed rounds after which a measurement weighs half.
 _STALE = 4000.0
-
-#: Timed rounds within which a cell is up to date when another one finds that the server changed.
-_CURRENT = 32
 
 #: Rounds of a cell that are news: what it says of them is not what was expected.
 _NEWS = 4.0
@@ -46,25 +49,6 @@ _SHORTEST, _LONGEST = 1e-5, 600.0
 _SPREAD = 1.25
 
 _TINY = 1e-9
-
-
-class Cost(NamedTuple):
-    """
-    What a round is expected to cost.
-
-    Attributes:
-        seconds: Its period, above 0. That of a plain round includes its usual share of an upkeep
-            pass.
-
-        error: Relative standard error of that, above 0.
-
-        rounds: Rounds measured at that depth and batch size bucket, at most 64; a first round of
-            the depth counts half.
-    """
-
-    seconds: float
-    error: float
-    rounds: float
 
 
 class CostModel:
@@ -80,8 +64,8 @@ class CostModel:
     with a pass is a re-entry and counts for the pass alone. So does the first round of a depth
     count for nothing, as it also pays for the change, unless nothing else is known.
 
-    Where several rounds on end show that the server has become slower or faster, what was measured
-    before at other depths and batch sizes is taken to have changed by the same factor.
+    Where several rounds on end show that the server has become slower or faster (`ServerPace`),
+    what was measured before, at whatever depth and batch size, is taken to have changed alike.
 
     Args:
         depths: Candidate depths, ascending, beginning with 0.
@@ -97,6 +81,7 @@ class CostModel:
     __slots__ = (
         "_last_depth",
         "_new_cell",
+        "_pace",
         "_rows",
         "_since_fit",
         "_step_time",
@@ -110,6 +95,7 @@ class CostModel:
         self._rows = {depth: Row() for depth in depths}
         self._step_time = StepTime()
         self._upkeep = UpkeepCost()
+        self._pace = ServerPace()
         self._last_depth: int | None = None
         self._since_fit = 0
         self._new_cell = False
@@ -190,8 +176,8 @@ class CostModel:
         tokens = max(tokens, 0.0)
         below, own, above = around = self._rows[depth].around(bucket_of(batch_size))
         evidence, weighted = self._evidence(depth, around, batch_size)
-        if not any(cell is not None and cell.rounds >= TWICE for cell in around):
-            # What other depths say outweighs a single round, which may have been an outlier.
+        if evidence < _SLIGHT:
+            # What other depths say outweighs a single round, and one at a batch size far off.
             other, others = self._nearest_depth(depth, batch_size)
             evidence, weighted = evidence + other, weighted + others
         seconds = self._step_time.seconds(depth, batch_size, tokens) * exp(weighted / evidence)
@@ -230,23 +216,29 @@ class CostModel:
         bucket = bucket_of(batch_size)
         cell = row.cells.get(bucket)
         if cell is None:
-            cell = Cell(period, batch_size, tokens, rounds=HALF if first else 1.0)
+            rounds = HALF if first else 1.0
+            cell = Cell(period, batch_size, tokens, rounds=rounds, born=self.timed)
             row.put(bucket, cell)
-            self._new_cell = True
         elif not first:
-            factor = cell.add(period, batch_size, tokens)
-            if factor != 1.0:
-                self._scale(cell, factor)
+            single, ratio = cell.rounds < TWICE, period / cell.seconds
+            side = cell.add(period, batch_size, tokens)
+            # From its second round on a cell counts for the linear model.
+            self._new_cell = self._new_cell or (single and cell.rounds >= TWICE)
+            if side is not None:
+                factor = self._pace.changed(self.timed, side, ratio)
+                if factor != 1.0:
+                    self._scale(factor)
         cell.round = self.timed
         self.has_news = cell.rounds <= _NEWS
         due = _REFIT_NEW if self._new_cell else _REFIT
         if self._since_fit >= due or not self._step_time.fitted:
             self._fit()
 
-    def _scale(self, changed: Cell, factor: float) -> None:
+    def _scale(self, factor: float) -> None:
         for row in self._rows.values():
             for cell in row:
-                if cell is not changed and self.timed - cell.round > _CURRENT:
+                # What was measured since then for the first time was measured at the new pace.
+                if cell.born < self._pace.since:
                     cell.scale(factor)
         self._since_fit = _REFIT
 
@@ -264,13 +256,11 @@ class CostModel:
         return evidence, weighted
 
     def _nearest_depth(self, depth: int, batch_size: int) -> tuple[float, float]:
-        """Ask the cells of the nearest depth that ever ran."""
-        known = min(
-            (other for other, row in self._rows.items() if len(row)),
-            key=lambda other: (not self._rows[other].is_sure, abs(other - depth)),
-        )
-        if known == depth:
+        """Ask the cells of the nearest other depth that ever ran."""
+        others = [other for other, row in self._rows.items() if len(row) and other != depth]
+        if not others:
             return 0.0, 0.0
+        known = min(others, key=lambda at: (not self._rows[at].is_sure, abs(at - depth)))
         around = self._rows[known].around(bucket_of(batch_size))
         evidence, weighted = self._evidence(known, around, batch_size)
         here = 1.0 / (1.0 / evidence + _NEW_DEPTH * _NEW_DEPTH)
@@ -281,9 +271,12 @@ class CostModel:
         rounds: float = cell.rounds * 0.5 ** ((self.timed - cell.round) / _STALE)
         noise = _SPREAD * cell.noise
         distance = _PER_OCTAVE * log2(batch_size / cell.batch_size)
-        # A single round that contradicts the linear model may have been an outlier.
-        doubt = _DOUBT * ratio * ratio if cell.rounds < TWICE else 0.0
-        return 1.0 / (noise * noise / (rounds + 1e-3) + distance * distance + doubt + 1e-8)
+        variance = noise * noise / (rounds + 1e-3) + distance * distance
+        if cell.rounds < USUAL:
+            # A few rounds that contradict the linear model may have been outliers.
+            off = ratio * ratio
+            variance += _DOUBT * off if cell.rounds < TWICE else _DOUBT_TWICE * off * off
+        return 1.0 / (variance + 1e-8)
 
     def _ratio(self, depth: int, cell: Cell) -> float:
         model = self._step_time.seconds(depth, cell.batch_size, cell.tokens)

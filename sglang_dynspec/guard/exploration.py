@@ -17,10 +17,10 @@ _ASSUMED = 0.25
 #: Rounds of the depth in force from which its rate is known.
 _KNOWN = 4.0
 
-#: No round of a probe takes longer than this many of the depth in force; what does is a stall. And
-#: the first one of a depth, which loads and compiles kernels and does so once.
+#: No round of a probe takes longer than this many of the depth in force: what does has stalled. The
+#: first one of a depth at a batch size compiles kernels, which it does once, as the first one back
+#: may: such a stall is taken for a quarter of a round's tokens.
 _LONGEST = 4.0
-_FIRST = 2.0
 
 #: Weight of a new round in the mean tokens of a round.
 _WEIGHT = 1.0 / 64
@@ -43,14 +43,13 @@ class Exploration:
         lost: Tokens lost so far. Less than zero where probes have won more than they lost.
     """
 
-    __slots__ = ("_balance", "_mean", "_ran", "_rates", "_share", "lost")
+    __slots__ = ("_balance", "_mean", "_rates", "_share", "lost")
 
     def __init__(self, share: float, rates: Rates) -> None:
         self._share = share
         self._rates = rates
         self._balance = 0.0
         self._mean = 0.0
-        self._ran: set[int] = set()
         self.lost = 0.0
 
     @property
@@ -65,12 +64,11 @@ class Exploration:
 
     def earn(self, outcome: Outcome) -> None:
         """
-        Add a round's share. To be called for every round, after `pay` where it is paid for.
+        Add a round's share.
 
         Args:
             outcome: What the round did.
         """
-        self._ran.add(outcome.depth)
         tokens = max(outcome.tokens, 0)
         if self._mean:
             self._mean += _WEIGHT * (tokens - self._mean)
@@ -96,8 +94,14 @@ class Exploration:
         elif not cell.known(outcome.round, _KNOWN):
             cost = _ASSUMED * outcome.tokens if outcome.depth != depth else 0.0
         else:
-            longest = _LONGEST if outcome.depth in self._ran else _FIRST
-            period = min(outcome.period, longest * cell.seconds / cell.rounds)
+            longest = _LONGEST * cell.seconds / cell.rounds
+            period = min(outcome.period, longest)
             cost = period * cell.tokens / cell.seconds - outcome.tokens
+            if outcome.period > longest and self._compiles(outcome, depth):
+                cost = _ASSUMED * outcome.tokens
         self.lost += cost
         self._balance -= cost
+
+    def _compiles(self, outcome: Outcome, depth: int) -> bool:
+        ran = self._rates.cell(outcome.depth, outcome.batch_size)
+        return outcome.depth == depth or ran is None or not ran.rounds

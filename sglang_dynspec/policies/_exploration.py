@@ -49,10 +49,10 @@ _OTHER = 2.0
 _ALLOWANCE = 4.0
 _SAVINGS = 6.0
 
-#: Rounds' worth of tokens that a round of a probe is charged at most: the rest is an outlier. And
-#: the first round of a depth, which loads and compiles kernels and does so once.
-_OUTLIER = 3.0
-_FIRST = 1.0
+#: Rounds' worth of tokens that a round of a probe is charged at most. What loses more has stalled;
+#: where the depth never ran before, to compile kernels, which it does once and is hardly charged.
+_STALL = 3.0
+_COMPILED = 0.25
 
 
 class Exploration:
@@ -87,6 +87,7 @@ class Exploration:
         "_intervals",
         "_last",
         "_left",
+        "_new",
         "_pending",
         "_place",
         "_quiet_until",
@@ -111,13 +112,14 @@ class Exploration:
         self._ran = [False] * count
         self._tried = 0
         self._quiet_until = _SPACING
-        # The probe that runs: its depth, rounds to go, outcomes to come, the rate it gives up, and
-        # the tokens of a round at that rate.
+        # The probe that runs: its depth, rounds to go, outcomes to come, the rate it gives up, the
+        # tokens of a round at that rate, and whether the depth never ran at the batch size.
         self._place = 0
         self._left = 0
         self._pending: list[int] = []
         self._rate = 0.0
         self._tokens = 1.0
+        self._new = False
         # Tokens of a request in a round when intervals were last begun anew; mean batch size.
         self._tokens_then = 0.0
         self._size = 0.0
@@ -196,6 +198,7 @@ class Exploration:
         self._pending = [index]
         self._rate = prospects.rates[force]
         self._tokens = prospects.tokens[force]
+        self._new = not prospects.costs[chosen].rounds
         self._last[chosen] = now
         self._quiet_until = now + rounds + _SPACING
         afforded = price / (self._share * _DEPTH_SHARE)
@@ -220,7 +223,7 @@ class Exploration:
             Whether it was a round of a probe, and ran as planned.
         """
         self._last[place] = now
-        first, self._ran[place] = not self._ran[place], True
+        self._ran[place] = True
         if outcome.depth or outcome.guesses:
             self._tried = now
         if outcome.round not in self._pending:
@@ -232,7 +235,11 @@ class Exploration:
             return False
         if outcome.period is not None and outcome.period > 0.0:
             lost = (outcome.period * self._rate - outcome.tokens) / self._tokens
-            self.rounds -= min(max(lost, 0.0), _FIRST if first else _OUTLIER)
+            if lost > _STALL and self._new:
+                # It has said nothing but that it was the first.
+                self._due[place] = now + _NEW
+                lost = _COMPILED
+            self.rounds -= min(max(lost, 0.0), _STALL)
         return True
 
     def restart(self) -> None:

@@ -116,4 +116,4 @@ MIXED: Final = DraftQuality(
 SHORT_SIGHTED: Final = replace(CHAT, long_context=4096, long_level=0.25)
 
 #: Answers to one prompt: what is right for one request is right for all.
-ALIKE: Final = DraftQuality(kinds=(Kind(positions=(0.6, 0.5, 0.1)),), alike=True)
+ALIKE: Final = DraftQuality(kinds=(Kind(positions=(0.95, 0.6, 0.1)),), alike=True)

@@ -57,7 +57,7 @@ class SyntheticEngine:
         self._levels = scenario.levels(rounds).tolist()
         self._pace = scenario.pace(rounds).tolist()
         self._owed = _Upkeep(scenario.server.upkeep_window)
-        self._ran: set[int] = set()
+        self._compiled: set[tuple[int, int, bool]] = set()
         self._seq_lens: tuple[int, ...] = ()
         self.now = 0.0
         self.sizes: list[tuple[int, int, int]] = []
@@ -132,11 +132,11 @@ class SyntheticEngine:
         if upkeep:
             seconds += server.upkeep_seconds(padded)
         seconds *= self._pace[index]
-        cold = 0.0 if depth in self._ran else self._scenario.cold
-        self._ran.add(depth)
-        # Compiling is work of the host: what disturbs a round on the GPU does not stretch it.
-        period = seconds * self._noise[index] + cold
-        seconds += cold
+        period = seconds * self._noise[index]
+        kernels = (depth, padded, upkeep)
+        if kernels not in self._compiled:
+            self._compiled.add(kernels)
+            period += self._scenario.cold
         self.now += period
         tokens = size + sum(accepted)
         self.times.append((seconds, period))

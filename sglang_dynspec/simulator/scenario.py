@@ -79,8 +79,9 @@ class Scenario:
 
         prefills: Share of rounds that follow a prefill, so that their period is None.
 
-        cold: Seconds that the first round of each speculative depth, and of plain, takes more: it
-            loads and compiles kernels.
+        cold: Seconds that the first round of each depth at each batch size takes more, once with an
+            upkeep pass and once without: it compiles kernels. Part of its noise, as nobody can
+            avoid it: what a policy makes of it is what counts.
     """
 
     name: str

@@ -45,12 +45,12 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
     return (
         Scenario(
             name="cold-start",
-            summary="1 to 256 requests; a depth's first round compiles kernels",
+            summary="1 to 256 requests; first rounds compile kernels, and a hiccup",
             server=H200_8B,
             drafts=CHAT,
             load=_stairs(1, 8, 32, 64, 128, 256, each=400),
             cold=0.16,
-            # Long enough for first rounds, which nobody can avoid; what they lead to counts.
+            pace=phases((0, 1.0), (1020, 1.8), (1045, 1.0)),
             warm_up=100,
             horizon=2300,
         ),

@@ -29,19 +29,16 @@ class TestCell:
 
     def test_an_outlier_moves_nothing_much(self):
         cell = self.filled()
-        assert cell.add(0.060, 8, 0) == 1.0
+        assert cell.add(0.060, 8, 0) == 1
         assert cell.seconds == pytest.approx(0.010, rel=0.01)
 
-    def test_a_change_is_followed_from_the_sixth_round(self):
-        cell = self.filled()
-        factors = [cell.add(0.013, 8, 0) for _ in range(6)]
-        assert factors[:5] == [1.0] * 5
-        assert factors[5] == pytest.approx(1.3, rel=0.03)
-        assert cell.seconds == pytest.approx(0.013)
+    @pytest.mark.parametrize(("seconds", "side"), [(0.0104, 0), (0.013, 1), (0.007, -1)])
+    def test_which_rounds_are_unusual(self, seconds, side):
+        assert self.filled().add(seconds, 8, 0) == side
 
-    def test_outliers_on_both_sides_are_no_change(self):
-        cell = self.filled()
-        assert {cell.add(0.020 if index % 2 else 0.005, 8, 0) for index in range(40)} == {1.0}
+    def test_too_few_rounds_tell_nothing(self):
+        cell = Cell(0.010, 8, 0, rounds=1.0)
+        assert [cell.add(0.020, 8, 0) for _ in range(3)] == [None, None, 1]
 
     def test_a_slow_drift_is_followed(self):
         cell = self.filled()
@@ -87,7 +84,7 @@ class TestPrediction:
         cost = model.predict(1, 128, 0)
         assert cost.seconds == pytest.approx(seconds(1, 128), rel=0.05)
         assert cost.error == pytest.approx(0.06, abs=0.01)
-        assert model.predict(1, 256, 0).error == pytest.approx(0.12, abs=0.01)
+        assert 0.09 < model.predict(1, 256, 0).error < 0.13
 
     def test_depths_tell_of_each_other(self):
         # Depth 3 at 64 requests puts 256 tokens through the target, as plain at 256 would.
@@ -127,7 +124,17 @@ class TestPrediction:
             1.4 * (seconds(0, 8) + plain_share(model)), rel=0.05
         )
         assert model.predict(3, 8, 0).seconds == pytest.approx(1.4 * seconds(3, 8), rel=0.05)
-        assert model.predict(3, 8, 0).rounds == 3
+        assert model.predict(3, 8, 0).rounds == 2
+
+    def test_and_back(self):
+        model = measured((0, 8, 0), (3, 8, 0), (1, 8, 0), count=60)
+        before = [model.predict(depth, 8, 0).seconds for depth in (0, 3)]
+        for pace in (1.6, 1.0):
+            # Whichever depth runs as it changes: rounds of depth 3 after some of depth 1.
+            for depth in (*[1] * 16, *[3] * 16):
+                model.observe(ran(depth, 8, pace * seconds(depth, 8)))
+        after = [model.predict(depth, 8, 0).seconds for depth in (0, 3)]
+        assert after == pytest.approx(before, rel=0.05)
 
 
 class TestWhatCounts:
@@ -150,8 +157,8 @@ class TestWhatCounts:
     def test_the_first_round_of_a_depth_pays_for_the_change(self):
         model = measured((0, 8, 0))
         assert model.observe(ran(1, 8, 0.008)) is True
-        # It is all there is.
-        assert model.predict(1, 8, 0).seconds == pytest.approx(0.008, rel=0.2)
+        # It is all there is, and says little: the first one of a depth may have compiled kernels.
+        assert 0.0056 < model.predict(1, 8, 0).seconds < 0.008
         for _ in range(10):
             model.observe(ran(1, 8, 0.0056))
         model.observe(ran(0, 8, seconds(0, 8)))

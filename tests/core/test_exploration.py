@@ -58,17 +58,24 @@ class TestAccount:
         account.pay(ran(100, 3, 0.018, tokens=12), 1, usable=True)
         assert account.lost == 3.0
 
+    def test_a_slow_round_is_paid_for(self, account):
+        account.pay(ran(100, 3, 0.039, tokens=12), 0, usable=True)
+        assert account.lost == pytest.approx(39 - 12)
+
     def test_a_stall_costs_no_more_than_four_rounds(self, account):
+        account._rates.add(ran(99, 3, 0.01))
         account.pay(ran(100, 3, 60.0, tokens=12), 0, usable=True)
         assert account.lost == pytest.approx(4 * 10 - 12)
 
-    def test_the_first_round_of_a_depth_costs_no_more_than_two_rounds(self, account):
-        account.pay(ran(100, 1, 60.0, tokens=12), 0, usable=True)
-        assert account.lost == pytest.approx(2 * 10 - 12)
+    @pytest.mark.parametrize("period", [0.041, 60.0])
+    @pytest.mark.parametrize("depth", [3, 0], ids=["first", "first_back"])
+    def test_kernels_that_are_compiled_cost_a_quarter(self, account, depth, period):
+        account.pay(ran(100, depth, period, tokens=12), 0, usable=True)
+        assert account.lost == pytest.approx(3)
 
     def test_an_empty_account_fills_again(self, account):
-        account.pay(ran(100, 3, 0.07, tokens=0), 0, usable=True)
-        account.pay(ran(101, 3, 0.07, tokens=0), 0, usable=True)
+        account.pay(ran(100, 3, 0.04, tokens=0), 0, usable=True)
+        account.pay(ran(101, 3, 0.04, tokens=0), 0, usable=True)
         assert account._balance == pytest.approx(50 - 2 * 40)
         assert account.is_empty
         for index in range(290):

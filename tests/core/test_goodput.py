@@ -66,7 +66,7 @@ class TestChoice:
         assert set(in_force(run)) == {0}, repr(run)
         # Nobody guesses here, so one draft is tried every 200 rounds; three are all but never.
         probes = [plan.depth for plan in run.plans if plan.probe]
-        assert (probes.count(3) <= 3, 8 <= probes.count(1) <= 20) == (True, True)
+        assert (probes.count(3) <= 3, 8 <= probes.count(1) <= 24) == (True, True)
 
     def test_free_guesses_stand_in_for_probes(self):
         run = run_scenario(Goodput, find_scenario("pcie-64"), rounds=1500)
@@ -148,13 +148,14 @@ class TestSwitching:
 
     def test_after_a_jump_to_sizes_never_seen_a_few_rounds_decide(self, policy_run):
         run = policy_run(Goodput, [(4, 300), (100, 10)], period=noisy(knee), acceptance=0.8)
-        assert run.depths[299] == 3
-        assert run.depths[300] == 3
-        assert set(run.depths[306:310]) == {0}
+        # A probe of plain comes first; its outcome and those beside it arrive a round later.
+        assert [plan.depth for plan in run.plans[:300] if not plan.probe][-1] == 3
+        assert [plan.depth for plan in run.plans[300:] if not plan.probe][:2] == [3, 3]
+        assert {plan.depth for plan in run.plans[306:] if not plan.probe} == {0}
 
     def test_after_a_jump_where_speculation_still_pays_it_goes_on(self, policy_run):
         run = policy_run(Goodput, [(1, 300), (100, 10)], period=noisy(flat), acceptance=0.8)
-        assert set(run.depths[299:310]) == {3}
+        assert {plan.depth for plan in run.plans[299:] if not plan.probe} == {3}
 
     def test_a_tie_does_not_flip(self, policy_run):
         # E(1) = 1.5 in 15 ms, and plain in 10.

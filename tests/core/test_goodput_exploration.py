@@ -116,19 +116,29 @@ def test_it_pays_what_was_lost_once(exploration):
     assert before - exploration.rounds == pytest.approx(0.5)
 
 
-def test_an_outlier_is_charged_three_rounds_at_most(exploration):
-    exploration.learn(ran(9, 1), 1, 10)
-    begun(exploration, 10)
+@pytest.mark.parametrize(
+    ("rounds", "period", "charged"),
+    [(9.0, 0.039, 2.9), (9.0, 5.0, 3.0), (0.0, 0.039, 2.9), (0.0, 5.0, 0.25)],
+)
+def test_a_stall_is_charged_three_rounds_and_a_first_one_next_to_nothing(
+    exploration, rounds, period, charged
+):
+    begun(exploration, 16, prospects(1000.0, 990.0, rounds=rounds))
     before = exploration.rounds
-    exploration.learn(ran(10, 1, period=5.0), 1, 12)
-    assert before - exploration.rounds == pytest.approx(3.0)
+    exploration.learn(ran(16, 1, period=period), 1, 18)
+    assert before - exploration.rounds == pytest.approx(charged)
 
 
-def test_the_first_round_of_a_depth_is_charged_one_at_most(exploration):
-    begun(exploration, 10)
-    before = exploration.rounds
-    exploration.learn(ran(10, 1, period=5.0), 1, 12)
-    assert before - exploration.rounds == pytest.approx(1.0)
+@pytest.mark.parametrize(("rounds", "starts"), [(0.0, [28]), (9.0, [])])
+def test_a_depth_that_stalled_at_its_first_glance_gets_another(rounds, starts):
+    exploration = Exploration(2, 0.005)
+    exploration.earn(BATCH)
+    exploration.learn(ran(0, 1), 1, 0)
+    # So costly that the next look is due after 100 rounds and more.
+    assert begun(exploration, 16, prospects(1000.0, 900.0, error=0.06, rounds=rounds)) == 1
+    exploration.learn(ran(16, 1, period=5.0), 1, 12)
+    known = prospects(1000.0, 900.0, error=0.06)
+    assert [now for now in range(17, 90) if begun(exploration, now, known) is not None] == starts
 
 
 def test_what_small_batches_earned_pays_for_a_probe_of_a_large_one():

@@ -49,18 +49,15 @@ class TestRun:
         assert known[known < 1.8].std() == pytest.approx(0.02, abs=0.002)
         assert np.median(known) == pytest.approx(1.0, abs=0.005)
 
-    def test_the_first_round_of_each_depth_is_cold(self):
-        policy = Scripted([0, 0, 3, 3, 1, 0, 3, 1].__getitem__)
+    def test_the_first_rounds_of_each_depth_are_cold(self):
+        policy = Scripted([3, 3, 1, 0, 0, 3, 3, 0].__getitem__)
         made = run_scenario(
             policy, replace(HALF, cold=5.0, prefills=0.0, outliers=0.0), rounds=8, **UNBOUND
         )
-        # Whatever the noise of the rest, 5 s is what loading takes.
-        warm = [1.0, 1.0, 1.75, 1.75, 1.25, 1.0, 1.75, 1.25]
-        cold = [5.0, 0.0, 5.0, 0.0, 5.0, 0.0, 0.0, 0.0]
-        assert made.seconds.tolist() == [sum(both) for both in zip(warm, cold, strict=True)]
-        assert made.periods - cold == pytest.approx(warm, rel=0.1)
+        # Whatever the noise of the rest, 5 s is what compiling takes.
+        cold = [5.0, 0.0, 5.0, 5.0, 0.0, 0.0, 0.0, 0.0]
+        assert made.periods - made.seconds == pytest.approx(cold, abs=0.2)
         assert [outcome.period for outcome in policy.outcomes[1:]] == made.periods[1:].tolist()
-        assert run_scenario(Scripted(lambda _: 3), HALF, rounds=1).seconds.tolist() == [1.75]
 
     def test_upkeep_guesses_the_token_after_it(self):
         policy = Scripted(lambda index: 0 if index % 500 else 1)
