@@ -147,3 +147,9 @@ def test_upkeep_does_without(pool, monkeypatch, caplog):
     fitting = Upkeep(worker(pool, Draft(), table()), window=4, depth=3)
     fitting.build(())
     assert fitting._writer is not None
+
+
+@pytest.mark.parametrize(("length", "count"), [("2.6", False), ("-1", True)])
+def test_guesses_count_unless_acceptance_is_simulated(pool, monkeypatch, length, count):
+    monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", length)
+    assert Upkeep(worker(pool, Draft(), table()), window=4, depth=3)._guesses_count is count
