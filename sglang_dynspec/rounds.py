@@ -17,6 +17,7 @@ import pluggy
 from sglang_dynspec._decision import describe_decision
 from sglang_dynspec._log import describe, structured
 from sglang_dynspec._observers import Observers
+from sglang_dynspec._warm_up import WarmUp
 from sglang_dynspec.config import Config
 from sglang_dynspec.counters import Counters
 from sglang_dynspec.guard import Guard
@@ -70,6 +71,8 @@ class Rounds:
 
         forced: The depth every round is forced to, or None.
 
+        warm_up: Whether rounds warm the server up, and with what plans.
+
         counters: What has happened so far.
     """
 
@@ -89,6 +92,7 @@ class Rounds:
         "depth_age",
         "forced",
         "round",
+        "warm_up",
     )
 
     def __init__(
@@ -116,6 +120,7 @@ class Rounds:
         self._trace = trace
         self._exact_sampling = config.exact_sampling
         self._forced_plans = {depth: Plan(depth=depth, reason=FORCED) for depth in depths}
+        self.warm_up = WarmUp(depths)
         self._pending: dict[int, tuple[Observation, Plan]] = {}
         self._probing = False
         self._last_plan: Plan | None = None
@@ -124,7 +129,8 @@ class Rounds:
         """
         Decide the round about to run and, unless it is a probe, put its depth in force.
 
-        A forced depth comes first, then exact sampling, then the policy behind its guard.
+        A forced depth comes first, then exact sampling, then the policy behind its guard; while the
+        server is warmed up, none of them.
 
         Args:
             observation: The state of the batch and the server.
@@ -132,6 +138,11 @@ class Rounds:
         Returns:
             The plan of round `round`, whose depth is a candidate.
         """
+        if self.warm_up.on:
+            plan = self.warm_up.plan(self.round)
+            self._remember(observation, plan)
+            self.round += 1
+            return plan
         if self.forced is not None:
             plan = self._forced_plans[self.forced]
         elif observation.plain_requests and self._exact_sampling:
@@ -158,6 +169,8 @@ class Rounds:
             self.counters.unmatched_outcomes += 1
             return
         observation, plan = remembered
+        if plan.reason is WarmUp.REASON:
+            return
         self.counters.count(outcome)
         if outcome.depth != plan.depth:
             self._mismatch(outcome, plan)
@@ -232,7 +245,7 @@ class Rounds:
 
     def _put_in_force(self, plan: Plan) -> None:
         old, new = self.depth, plan.depth
-        first = self.round == 0
+        first = self.depth_age == 0
         self.round += 1
         if new == old or plan.probe:
             self.depth_age += 1
@@ -241,7 +254,7 @@ class Rounds:
         self._probing = False
         self.depth = new
         self.depth_age = 1
-        # No round ran before the first, so it cannot be a switch.
+        # No round served before the first, so it cannot be a switch.
         if not first:
             self.counters.switches += 1
             if tell := self._observers.depth_changed:

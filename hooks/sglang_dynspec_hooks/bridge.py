@@ -264,6 +264,7 @@ class Bridge:
                 "faults": self.upkeep_faults,
             },
             "built": self._worker.adaptive_controller.costs.as_json(),
+            "graph_sizes": list(self.graph_sizes),
             "overlap": bool(scheduler.enable_overlap),
             "kv_free": int(scheduler.token_to_kv_pool_allocator.available_size()),
             "kv_evictable": int(scheduler.tree_cache.evictable_size()),

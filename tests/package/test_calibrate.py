@@ -3,6 +3,7 @@
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,11 +216,25 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuServer]:
     arguments = engine_args(
         models.target, algorithm="STANDALONE", draft_path=models.draft("STANDALONE")
     )
-    flags = ["--enable-plugin", "dynspec", "--dynspec-policy", "never"]
+    flags = ["--enable-plugin", "dynspec", "--dynspec-policy", "never", "--warmups", "dynspec"]
     log = directory / "server.log"
     with CpuServer(arguments | {"sleep_on_idle": True}, flags=flags, log=log) as server:
         server.wait()
         yield server
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_a_real_server_was_warmed_up(real: CpuServer) -> None:
+    with Server(real.url) as server:
+        account = server.info()["dynspec"]
+    # 1, 2, 4, 8 and 16 requests: without CUDA graphs, as many as may run.
+    assert re.search(r"dynspec warm-up, batch sizes: 100%.* 5/5 ", real.log.read_text())
+    # Re-entry was among it: upkeep ran. Nothing of it is in the account.
+    assert account["upkeep"]["passes"]["reentry"] > 10
+    assert account["upkeep"]["faults"] == account["mismatches"] == account["rounds"] == 0
+    assert (account["depth"], account["depth_age"]) == (0, 0)
+    assert [each["rounds"] for each in account["by_depth"].values()] == [0, 0, 0]
 
 
 @pytest.mark.engine

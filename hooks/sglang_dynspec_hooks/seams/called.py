@@ -33,6 +33,10 @@ _FUNCTIONS: Final = {
         "is_deepseek_dsa": "config",
         "is_deepseek_v4": "config",
     },
+    "sglang.srt.entrypoints.warmup": {
+        "execute_warmups": "disaggregation_mode, warmup_names, tokenizer_manager",
+        "warmup": "name",
+    },
     "sglang.srt.layers.radix_attention.RadixAttention": {
         "forward": ("self, q, k, v, forward_batch, save_kv_cache, key_value_num_tokens, **kwargs"),
     },

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sglang_dynspec_hooks import _record
+from sglang_dynspec_hooks import _record, warm_up
 from sglang_dynspec_hooks._refusals import Stage, refuse
 from sglang_dynspec_hooks._seam import PLUGIN, Kind, Seam
 from sglang_dynspec_hooks.entry import exits_on_error
@@ -106,6 +106,7 @@ def _finish(server_args: Any, config: Config) -> None:
     )
     load_policy(config, limits)
     _record.attach(server_args, config)
+    warm_up.register(view)
     logger.info(
         "dynspec_enabled policy=%s depths=%s upkeep_window=%s plain_graphs=%s "
         "max_running_requests=%s",

@@ -24,6 +24,7 @@ def handler(result: dict[str, Any], controller: Any) -> dict[str, Any]:
 
     ``dynspec_force_depth``: a candidate depth, or -1 to let the policy decide again.
     ``dynspec_upkeep_window``: 0 (no upkeep) up to the width of the upkeep tier.
+    ``dynspec_warm_up``: 1 to run every depth in turn and learn nothing, 0 to serve.
     """
     worker = controller.scheduler.draft_worker
     bridge = getattr(worker, "dynspec", None)
@@ -45,5 +46,9 @@ def handler(result: dict[str, Any], controller: Any) -> dict[str, Any]:
     result["dynspec_upkeep_window"] = _UpdateHandler(
         lambda key, value: check(key, value, range(worker.upkeep.width + 1)),
         lambda _key, value: worker.upkeep.set_window(int(value)),
+    )
+    result["dynspec_warm_up"] = _UpdateHandler(
+        lambda key, value: check(key, value, (0, 1)),
+        lambda _key, value: setattr(bridge.rounds.warm_up, "on", bool(value)),
     )
     return result

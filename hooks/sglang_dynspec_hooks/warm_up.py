@@ -1,0 +1,105 @@
+"""
+``--warmups dynspec``: every depth at every batch size, before the server serves.
+
+SGLang compiles some kernels of speculative rounds when a depth or a batch size first needs them,
+which stalls that round for hundreds of milliseconds. Their variants go by powers of two.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+logger = logging.getLogger("sglang_dynspec")
+
+#: What to ask for: ``--warmups dynspec``.
+NAME: Final = "dynspec"
+
+#: Largest batch size that is warmed up where none has a CUDA graph.
+_LARGEST: Final = 256
+
+#: Prompt tokens of a request, and turns through all depths that it lasts for.
+_PROMPT: Final = 4
+_TURNS: Final = 2
+
+
+def register(server_args: Any) -> None:
+    """
+    Let SGLang find the warm-up, where it is asked for.
+
+    Args:
+        server_args: The resolved arguments, or a view of them.
+    """
+    if NAME not in (server_args.warmups or "").split(","):
+        return
+    from sglang.srt.entrypoints.warmup import warmup
+
+    warmup(NAME)(warm_up)
+
+
+async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> None:
+    """
+    Run batches of requests through every depth. A fault costs the warm-up, not the start-up.
+
+    Args:
+        tokenizer_manager: SGLang's, which requests go through.
+    """
+    begin = time.perf_counter()
+    try:
+        state = (await tokenizer_manager.get_internal_state())[0]["dynspec"]
+        depths = [int(depth) for depth in state["by_depth"]]
+        sizes = _sizes(state["graph_sizes"], tokenizer_manager.server_args.max_running_requests)
+        await _set(tokenizer_manager, on=1)
+        try:
+            from tqdm import tqdm  # type: ignore[import-untyped]
+
+            for size in tqdm(sizes, desc="dynspec warm-up, batch sizes"):
+                await _generate(tokenizer_manager, size, depths)
+        finally:
+            await _set(tokenizer_manager, on=0)
+    except Exception:
+        logger.exception("dynspec: warming up failed; first rounds may stall while serving")
+        return
+    logger.info(
+        "dynspec: warmed up depths %s at batch sizes up to %d in %.1f s",
+        ",".join(map(str, depths)),
+        sizes[-1],
+        time.perf_counter() - begin,
+    )
+
+
+def _sizes(graph_sizes: Iterable[int], max_running_requests: int | None) -> list[int]:
+    """Powers of two up to the largest batch size with a CUDA graph, or that may run without."""
+    largest = max(graph_sizes, default=min(max_running_requests or 1, _LARGEST))
+    return [2**power for power in range(largest.bit_length())]
+
+
+async def _set(tokenizer_manager: Any, *, on: int) -> None:
+    from sglang.srt.managers.io_struct import SetInternalStateReq
+
+    request = SetInternalStateReq(server_args={"dynspec_warm_up": on})
+    if not all(await tokenizer_manager.set_internal_state(request)):
+        raise RuntimeError("expected the scheduler to take dynspec_warm_up; it refused")
+
+
+async def _generate(tokenizer_manager: Any, size: int, depths: list[int]) -> None:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    # At most this many tokens in a turn: one a plain round, depth + 1 a speculative one.
+    tokens = sum(1 + depth + 1 for depth in depths if depth)
+    request = GenerateReqInput(
+        input_ids=[
+            [1 + (number + place) % 64 for place in range(_PROMPT)] for number in range(size)
+        ],
+        sampling_params={
+            "temperature": 0.0,
+            "max_new_tokens": _TURNS * tokens + 1,
+            "ignore_eos": True,
+        },
+    )
+    async for _ in tokenizer_manager.generate_request(request, None):
+        pass
