@@ -22,6 +22,9 @@ _SHARE = 0.08
 #: replace it where they disagree.
 _DOUBTED = 2.0
 
+#: By what factor a mean may be scaled, up or down, until it is measured again.
+_SCALED = 3.0
+
 #: Rounds that the first round of a depth, which also pays for the change, is worth.
 HALF = 0.5
 
@@ -63,6 +66,8 @@ class Cell:
         round: Index of the round measured last.
 
         born: Index of the round measured first.
+
+        scaled: By what factor the mean was scaled since it was measured last.
     """
 
     __slots__ = (
@@ -71,6 +76,7 @@ class Cell:
         "noise",
         "round",
         "rounds",
+        "scaled",
         "seconds",
         "tokens",
     )
@@ -83,6 +89,7 @@ class Cell:
         self.tokens = tokens
         self.rounds = rounds
         self.noise = FIRST_NOISE
+        self.scaled = 1.0
         self.round = self.born = born
 
     def add(self, seconds: float, batch_size: float, tokens: float) -> int | None:
@@ -102,6 +109,7 @@ class Cell:
         """
         mean = self.seconds
         off = seconds - mean
+        self.scaled = 1.0
         side: int | None = None
         if self.rounds <= HALF:
             # Two that agree are worth more than one; of the first, nothing is kept but that.
@@ -131,8 +139,12 @@ class Cell:
     def scale(self, factor: float) -> None:
         """
         Follow a change of pace found elsewhere: multiply the mean, and trust it less.
+
+        Factors that add up, found in pulses whose ends were not, are bounded.
         """
-        self.seconds *= factor
+        scaled = min(max(self.scaled * factor, 1.0 / _SCALED), _SCALED)
+        self.seconds *= scaled / self.scaled
+        self.scaled = scaled
         self.rounds = min(self.rounds, _DOUBTED)
 
 

@@ -30,6 +30,9 @@ _BELIEVED = 0.7
 
 _SWEEPS = 20
 
+#: Seconds that are taken for none.
+_TINY = 1e-9
+
 _FEATURES = 5 + len(_KNEES) + len(_FILLS)
 
 
@@ -114,7 +117,8 @@ class StepTime:
         """Weigh a cell by its rounds. A few that contradict the fit so far may have stalled."""
         trust = min(cell.rounds / _FULL, 1.0)
         if self.fitted and cell.rounds < USUAL:
-            off = log(cell.seconds / self.seconds(depth, cell.batch_size, cell.tokens)) / _BELIEVED
+            model = max(self.seconds(depth, cell.batch_size, cell.tokens), _TINY)
+            off = log(cell.seconds / model) / _BELIEVED
             trust /= 1.0 + off * off * off * off
         return trust
 

@@ -43,13 +43,15 @@ class Exploration:
         lost: Tokens lost so far. Less than zero where probes have won more than they lost.
     """
 
-    __slots__ = ("_balance", "_mean", "_rates", "_share", "lost")
+    __slots__ = ("_balance", "_mean", "_ran", "_rates", "_share", "lost")
 
     def __init__(self, share: float, rates: Rates) -> None:
         self._share = share
         self._rates = rates
         self._balance = 0.0
         self._mean = 0.0
+        # Padded batch sizes that each depth has run at.
+        self._ran: dict[int, set[int]] = {}
         self.lost = 0.0
 
     @property
@@ -64,11 +66,15 @@ class Exploration:
 
     def earn(self, outcome: Outcome) -> None:
         """
-        Add a round's share.
+        Add a round's share. To be called for every round, after `pay`.
 
         Args:
             outcome: What the round did.
         """
+        ran = self._ran.get(outcome.depth)
+        if ran is None:
+            ran = self._ran[outcome.depth] = set()
+        ran.add(outcome.padded_batch_size)
         tokens = max(outcome.tokens, 0)
         if self._mean:
             self._mean += _WEIGHT * (tokens - self._mean)
@@ -103,5 +109,5 @@ class Exploration:
         self._balance -= cost
 
     def _compiles(self, outcome: Outcome, depth: int) -> bool:
-        ran = self._rates.cell(outcome.depth, outcome.batch_size)
-        return outcome.depth == depth or ran is None or not ran.rounds
+        ran = self._ran.get(outcome.depth, ())
+        return outcome.depth == depth or outcome.padded_batch_size not in ran

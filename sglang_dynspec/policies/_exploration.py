@@ -50,7 +50,8 @@ _ALLOWANCE = 4.0
 _SAVINGS = 6.0
 
 #: Rounds' worth of tokens that a round of a probe is charged at most. What loses more has stalled;
-#: where the depth never ran before, to compile kernels, which it does once and is hardly charged.
+#: where the depth never ran before, to compile kernels, which it does once and is hardly charged,
+#: unless the depth has been seen to be that slow.
 _STALL = 3.0
 _COMPILED = 0.25
 
@@ -95,6 +96,7 @@ class Exploration:
         "_rate",
         "_share",
         "_size",
+        "_slow",
         "_tokens",
         "_tokens_then",
         "_tried",
@@ -110,6 +112,8 @@ class Exploration:
         # tried last.
         self._last = [0] * count
         self._ran = [False] * count
+        # Whether each lost as much as a stall does when it could not be one.
+        self._slow = [False] * count
         self._tried = 0
         self._quiet_until = _SPACING
         # The probe that runs: its depth, rounds to go, outcomes to come, the rate it gives up, the
@@ -235,7 +239,12 @@ class Exploration:
             return False
         if outcome.period is not None and outcome.period > 0.0:
             lost = (outcome.period * self._rate - outcome.tokens) / self._tokens
-            if lost > _STALL and self._new:
+            first, self._new = self._new, False
+            if lost <= _STALL:
+                self._slow[place] = False
+            elif not first:
+                self._slow[place] = True
+            elif not self._slow[place]:
                 # It has said nothing but that it was the first.
                 self._due[place] = now + _NEW
                 lost = _COMPILED

@@ -40,6 +40,18 @@ class TestCell:
         cell = Cell(0.010, 8, 0, rounds=1.0)
         assert [cell.add(0.020, 8, 0) for _ in range(3)] == [None, None, 1]
 
+    def test_scaling_is_bounded_until_it_is_measured_again(self):
+        cell = self.filled()
+        for _ in range(40):
+            cell.scale(1.7)
+        assert cell.seconds == pytest.approx(0.030)
+        cell.add(0.030, 8, 0)
+        cell.scale(1.7)
+        assert cell.seconds == pytest.approx(0.051)
+        for _ in range(40):
+            cell.scale(0.5)
+        assert cell.seconds == pytest.approx(0.010)
+
     def test_a_slow_drift_is_followed(self):
         cell = self.filled()
         for index in range(400):

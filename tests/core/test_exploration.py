@@ -32,7 +32,6 @@ class TestAccount:
         """An account of 1 %, after 100 plain rounds of 10 tokens in 10 ms."""
         rates = Rates((0, 1, 3), upkeep_window=4)
         account = Exploration(0.01, rates)
-        account.earn(ran(0, 3, 0.01, tokens=0))
         for index in range(100):
             rates.add(ran(index, 0, 0.01))
             account.earn(ran(index, 0, 0.01))
@@ -63,7 +62,7 @@ class TestAccount:
         assert account.lost == pytest.approx(39 - 12)
 
     def test_a_stall_costs_no_more_than_four_rounds(self, account):
-        account._rates.add(ran(99, 3, 0.01))
+        account.earn(ran(99, 3, 0.01, tokens=0))
         account.pay(ran(100, 3, 60.0, tokens=12), 0, usable=True)
         assert account.lost == pytest.approx(4 * 10 - 12)
 

@@ -141,6 +141,20 @@ def test_a_depth_that_stalled_at_its_first_glance_gets_another(rounds, starts):
     assert [now for now in range(17, 90) if begun(exploration, now, known) is not None] == starts
 
 
+def test_a_depth_that_is_really_slow_is_charged_at_every_batch_size(exploration):
+    charged = []
+    for index in range(0, 300, 100):
+        assert begun(exploration, 16 + index, prospects(1000.0, 990.0, rounds=0.0)) == 1
+        assert exploration.continued(17 + index) == (1 if index == 0 else None)
+        before = exploration.rounds
+        for now in range(2 if index == 0 else 1):
+            exploration.learn(ran(16 + index + now, 1, period=0.1), 1, 18 + index)
+        charged.append(before - exploration.rounds)
+        exploration.rounds = 4.0
+    # A first round that may have compiled kernels, and one that can not have.
+    assert charged == pytest.approx([0.25 + 3.0, 3.0, 3.0])
+
+
 def test_what_small_batches_earned_pays_for_a_probe_of_a_large_one():
     exploration = Exploration(2, 0.005)
     for batch_size in [1] * 100 + [BATCH] * 100:
