@@ -8,12 +8,14 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sglang_dynspec.report import Phase
 from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
+from sglang_dynspec_hooks.commands import _demo_result
 from sglang_dynspec_hooks.commands._demo_load import Answer, Ramp
 from sglang_dynspec_hooks.commands._demo_result import Estimate, _estimate, _estimate_table, _faults
 from sglang_dynspec_hooks.cpu.records import EngineDiedError
@@ -148,6 +150,30 @@ def test_estimates_are_laid_out_with_their_ratios() -> None:
         "depth 5 / plain",
     ]
     assert cells == [["one", "two"], ["1,000", "-"], ["2,500", "-"], ["2.50", "-"]]
+
+
+@pytest.mark.parametrize(("switches", "said"), [(0, True), (4, False)])
+def test_a_run_without_a_switch_says_why(
+    switches: int, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("print_table", "phase_table", "_estimate_table"):
+        monkeypatch.setattr(_demo_result, name, lambda *_: None)
+    shown = dict.fromkeys(("trace_path", "picture", "out"), "file")
+    result: Any = SimpleNamespace(
+        **shown,
+        trace=SimpleNamespace(header=None),
+        rows=[],
+        estimates=[],
+        switches=switches,
+        faults=[],
+        requests=3,
+        equal=3,
+        seconds=1.0,
+    )
+    _demo_result.print_result(result)
+    printed = capsys.readouterr().out
+    assert f"switches   {switches}" in printed
+    assert ("one depth paid best" in printed) is said
 
 
 @pytest.fixture

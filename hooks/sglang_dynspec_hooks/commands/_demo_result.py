@@ -120,6 +120,10 @@ def print_result(result: Result) -> None:
     print_table(phase_table(result.trace, result.rows))
     print_table(_estimate_table(result.trace.header, result.estimates))
     typer.echo(f"switches   {result.switches}")
+    if not result.switches:
+        typer.echo(
+            "           none: one depth paid best, or nearly, at every concurrency on this CPU"
+        )
     typer.echo(f"trace      {result.trace_path}")
     typer.echo(f"picture    {result.picture}")
     typer.echo(f"logs       {result.out}/server.log, {result.out}/plain.log")
