@@ -81,21 +81,17 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         chosen[concurrency] = {depth: after[depth] - before.get(depth, 0) for depth in after}
         before = after
         print(row(concurrency, samples), chosen[concurrency] or "", flush=True)
-        save({**results(options, samples, prefill), "auto_rounds": chosen}, options)
+        found = {**results(options, samples, prefill), "auto_rounds": chosen}
+        save(found, options)
     switching: list[dict[str, Any]] = []
     for concurrency in options.switching:
         switching.append(switching_figures(children["ours"], concurrency, options))
         print(f"switching: {switching[-1]}", flush=True)
-        save({**results(options, samples, prefill), "switching": switching}, options)
+        save({**found, "switching": switching}, options)
     states = {name: child.ask("state") for name, child in children.items()}
     for child in children.values():
         child.stop()
-    return {
-        **results(options, samples, prefill),
-        "auto_rounds": chosen,
-        "switching": switching,
-        "states": states,
-    }
+    return {**found, "switching": switching, "states": states}
 
 
 def depths_run(children: dict[str, Child]) -> dict[str, int]:

@@ -120,30 +120,21 @@ def switch_costs(report: dict[str, Any], concurrency: int) -> dict[str, Any]:
             if size == concurrency and period is not None:
                 steady.setdefault(depth, []).append(1e3 * period)
     level = {depth: statistics.median(periods) for depth, periods in steady.items()}
-    costs: dict[str, list[float]] = {"to_speculative": [], "to_plain": []}
-    shapes: dict[str, list[list[float]]] = {"to_speculative": [], "to_plain": []}
+    switches: dict[str, list[list[float]]] = {"to_speculative": [], "to_plain": []}
     for start, _ in whole:
         around = rounds[max(start - 2, 0) : start + 3]
         usual = len(around) == 5 and around[0][0] == around[1][0]
         if not usual or any(size != concurrency or time is None for _, size, time in around):
             continue
         excess = [1e3 * period - level[depth] for depth, _, period in around]
-        kind = "to_plain" if around[2][0] == 0 else "to_speculative"
-        costs[kind].append(sum(excess))
-        shapes[kind].append(excess)
-    return {
-        "switches": sum(map(len, costs.values())),
+        switches["to_plain" if around[2][0] == 0 else "to_speculative"].append(excess)
+    found: dict[str, Any] = {
+        "switches": sum(map(len, switches.values())),
         "steady_ms": {str(depth): round(value, 4) for depth, value in level.items()},
-        **{
-            f"{kind}_ms": round(statistics.median(values), 4)
-            for kind, values in costs.items()
-            if values
-        },
-        **{
-            f"{kind}_by_round_ms": [
-                round(statistics.median(column), 4) for column in zip(*rows, strict=True)
-            ]
-            for kind, rows in shapes.items()
-            if rows
-        },
     }
+    for kind, excesses in switches.items():
+        if excesses:
+            found[f"{kind}_ms"] = round(statistics.median(map(sum, excesses)), 4)
+            columns = zip(*excesses, strict=True)
+            found[f"{kind}_by_round_ms"] = [round(statistics.median(one), 4) for one in columns]
+    return found

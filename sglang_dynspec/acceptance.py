@@ -47,13 +47,13 @@ _FEAR = 1.0
 #: Trials of a position that still count once a shallower one has changed.
 _DOUBTED = 4.0
 
-#: Requests of a large batch, and rounds between two in which its lengths are told apart.
-_MANY = 32
-_STRIDE = 8
-
 #: Requests of a batch are alike in time, which makes them worth fewer trials than they are, even
 #: where those of one round are not.
 _OVERDISPERSION = 1.5
+
+#: Requests of a large batch, and rounds between two in which its lengths are told apart.
+_MANY = 32
+_STRIDE = 8
 
 #: Length buckets: below 1024 tokens, then four times as long each, then the rest.
 _BUCKETS = 5

@@ -3,7 +3,7 @@ What a run was worth: its share of the oracle, its switches, its probes, its spe
 
 **The oracle** takes, in every round, the depth of the largest true rate: tokens it delivers on
 average, over the seconds it takes without noise, a plain round with its share of upkeep. Switching
-costs it nothing, and neither does the first round of a depth. **The share** of a run is
+costs it nothing. **The share** of a run is
 
     sum of the mean tokens of its rounds / sum of (the oracle's rate x seconds of its rounds)
 

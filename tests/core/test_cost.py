@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_dynspec import ConfigError, Outcome
-from sglang_dynspec._cells import Cell, bucket_of
-from sglang_dynspec._step_time import StepTime
 from sglang_dynspec.cost import Calibration, CostCell, CostModel, Identity
 from tests.core.timed import MS, measured, ran, seconds
 
@@ -18,58 +16,6 @@ from tests.core.timed import MS, measured, ran, seconds
 def plain_share(model):
     """Seconds a plain round is charged for upkeep."""
     return model._upkeep.share * model.upkeep_seconds(8)
-
-
-class TestCell:
-    def filled(self):
-        cell = Cell(0.010, 8, 0, rounds=1.0)
-        for _ in range(40):
-            cell.add(0.010, 8, 0)
-        return cell
-
-    def test_an_outlier_moves_nothing_much(self):
-        cell = self.filled()
-        assert cell.add(0.060, 8, 0) == 1
-        assert cell.seconds == pytest.approx(0.010, rel=0.01)
-
-    @pytest.mark.parametrize(("seconds", "side"), [(0.0104, 0), (0.013, 1), (0.007, -1)])
-    def test_which_rounds_are_unusual(self, seconds, side):
-        assert self.filled().add(seconds, 8, 0) == side
-
-    def test_too_few_rounds_tell_nothing(self):
-        cell = Cell(0.010, 8, 0, rounds=1.0)
-        assert [cell.add(0.020, 8, 0) for _ in range(3)] == [None, None, 1]
-
-    def test_scaling_is_bounded_until_it_is_measured_again(self):
-        cell = self.filled()
-        for _ in range(40):
-            cell.scale(1.7)
-        assert cell.seconds == pytest.approx(0.030)
-        cell.add(0.030, 8, 0)
-        cell.scale(1.7)
-        assert cell.seconds == pytest.approx(0.051)
-        for _ in range(40):
-            cell.scale(0.5)
-        assert cell.seconds == pytest.approx(0.010)
-
-    def test_a_slow_drift_is_followed(self):
-        cell = self.filled()
-        for index in range(400):
-            cell.add(0.010 * (1 + index / 1000), 8, 0)
-        assert cell.seconds == pytest.approx(0.0134, rel=0.05)
-
-    def test_of_two_first_rounds_the_shorter_one_is_believed(self):
-        cell = Cell(0.050, 8, 0, rounds=1.0)
-        cell.add(0.010, 8, 0)
-        assert (cell.seconds, cell.rounds) == (0.010, 2.0)
-        cell = Cell(0.010, 8, 0, rounds=1.0)
-        cell.add(0.050, 8, 0)
-        assert cell.seconds == pytest.approx(0.0125)
-
-    def test_buckets(self):
-        assert [bucket_of(size) for size in (1, 2, 15, 16, 19, 32, 64, 256)] == [
-            *(1, 2, 15, 16, 17, 20, 24, 32)
-        ]
 
 
 class TestPrediction:
@@ -227,23 +173,6 @@ class TestUpkeep:
         model = self.plain_rounds()
         assert model.observe(ran(1, 8, 0.0066, upkeep=True)) is True
         assert model.predict(1, 8, 0).seconds == pytest.approx(0.0060, rel=0.1)
-
-
-class TestStepTime:
-    def test_it_is_monotone_where_the_cells_are_not(self):
-        model = CostModel((0, 1))
-        for size, period in ((8, 0.02), (16, 0.01), (32, 0.015), (64, 0.012)):
-            for _ in range(10):
-                model.observe(ran(1, size, period))
-        fitted = model._step_time
-        costs = [fitted.seconds(1, size, 0) for size in range(1, 200)]
-        assert costs == sorted(costs)
-        assert fitted.seconds(1, 8, 0) <= fitted.seconds(3, 8, 0)
-
-    def test_no_cells_no_fit(self):
-        model = StepTime()
-        model.fit({})
-        assert not model.fitted
 
 
 class TestCalibration:

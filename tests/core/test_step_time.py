@@ -2,6 +2,8 @@
 
 from sglang_dynspec._cells import Cell, Row
 from sglang_dynspec._step_time import StepTime
+from sglang_dynspec.cost import CostModel
+from tests.core.timed import ran
 
 
 def rows(*cells):
@@ -28,3 +30,20 @@ def test_a_single_round_is_left_out_where_others_are_not():
     alone = StepTime()
     alone.fit(rows((0, 8, 0.500, 1.0)))
     assert 0.4 < alone.seconds(0, 8, 0) < 0.6
+
+
+def test_it_is_monotone_where_the_cells_are_not():
+    model = CostModel((0, 1))
+    for size, period in ((8, 0.02), (16, 0.01), (32, 0.015), (64, 0.012)):
+        for _ in range(10):
+            model.observe(ran(1, size, period))
+    fitted = model._step_time
+    costs = [fitted.seconds(1, size, 0) for size in range(1, 200)]
+    assert costs == sorted(costs)
+    assert fitted.seconds(1, 8, 0) <= fitted.seconds(3, 8, 0)
+
+
+def test_no_cells_no_fit():
+    model = StepTime()
+    model.fit({})
+    assert not model.fitted
