@@ -24,6 +24,9 @@ PROMPT, LONG_PROMPT = 128, 1024
 #: Requests of the batch whose prefill is measured.
 PREFILL_BATCH = 16
 
+#: Engines with this plugin that decide for themselves.
+DECIDING = {"auto", "auto_warm"}
+
 #: SGLang's adaptive option as its documentation shows it, and one that never speculates.
 STOCK = {
     "1": {"candidate_steps": [1, 3]},
@@ -40,8 +43,8 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
     Arguments of one engine.
 
     Args:
-        name: ``plain``, ``plain_again``, ``ours``, ``auto``, ``fixed_<depth>``, ``stock``,
-            ``stock_off`` or ``stock_off_cold``.
+        name: ``plain``, ``plain_again``, ``ours``, ``auto``, ``auto_warm``, ``fixed_<depth>``,
+            ``stock``, ``stock_off`` or ``stock_off_cold``.
         options: The options of the benchmark.
     """
     arguments: dict[str, Any] = {
@@ -62,7 +65,7 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "grammar_backend": "none",
     }
     if not name.startswith("plain"):
-        steps = max(options.depths) if name in {"ours", "auto"} else 3
+        steps = max(options.depths) if name in {"ours", *DECIDING} else 3
         if name.startswith("fixed_"):
             steps = int(name.removeprefix("fixed_"))
         arguments |= {
@@ -123,10 +126,10 @@ def serve(name: str, options: argparse.Namespace) -> None:
         prepare_environment()
     if name == "stock_off_cold":
         os.environ["SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"] = "1"
-    if name == "auto":
+    if name in DECIDING:
         import sglang_dynspec
 
-        sglang_dynspec.enable(depths=options.depths, trace=f"{options.logs}/auto.jsonl")
+        sglang_dynspec.enable(depths=options.depths, trace=f"{options.logs}/{name}.jsonl")
     if name == "ours":
         import sglang_dynspec
         from sglang_dynspec_hooks.cpu.scripted import UNBOUNDED
@@ -143,6 +146,11 @@ def serve(name: str, options: argparse.Namespace) -> None:
     begin = time.time()
     engine = sglang.Engine(**engine_arguments(name, options))
     loop = asyncio.get_event_loop()
+    if name == "auto_warm":
+        from sglang_dynspec_hooks.warm_up import warm_up
+
+        # An HTTP server runs it for `--warmups dynspec`.
+        loop.run_until_complete(warm_up("null", engine.tokenizer_manager))
     print(json.dumps({"up": time.time() - begin}), file=out)
     for line in sys.stdin:
         request = json.loads(line)

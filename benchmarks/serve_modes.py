@@ -6,8 +6,8 @@ Throughput of serving modes on one GPU, at equal real batch, interleaved.
 Every mode is an engine of its own process, all of them alive at once so that repeats interleave:
 ``plain`` and ``plain_again`` are SGLang without speculation, twice, which gives the noise floor;
 ``ours`` is one engine with this plugin, whose depth is forced and whose upkeep window is set while
-it runs. ``--engines`` adds this plugin deciding for itself (``auto``), and SGLang's own speculation
-at fixed depths (``fixed_1``) or with its adaptive option (``stock``; ``stock_off`` holds it at zero
+it runs. ``--engines`` adds this plugin deciding for itself (``auto``; ``auto_warm`` after its warm-up), and
+SGLang's own speculation at fixed depths (``fixed_1``) or with its adaptive option (``stock``; ``stock_off`` holds it at zero
 steps, ``stock_off_cold`` also skips its draft-extend). Weights are random with the shapes of
 Llama-3.1-8B and an EAGLE3 head, which is fine
 for speed; ``SGLANG_SIMULATE_ACC_LEN`` fixes the mean accepted length of speculative rounds.
@@ -28,7 +28,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engines import PROMPT, Child, serve
+from engines import DECIDING, PROMPT, Child, serve
 from switching import STRETCH, switch_costs
 
 from sglang_dynspec_hooks.cpu import scripted
@@ -64,7 +64,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         time.sleep(0.5)
     prefill = prefill_figures(children, options)
     samples: Samples = {mode: {} for mode in modes(options)}
-    chosen: dict[int, dict[str, int]] = {}
+    chosen: dict[int, dict[str, dict[str, int]]] = {}
     before = depths_run(children)
     for concurrency in options.concurrency:
         for repeat in range(options.repeats + 1):
@@ -78,7 +78,10 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 if repeat:  # the first is a warm-up
                     samples[mode].setdefault(concurrency, []).append(done["tok_s"])
         after = depths_run(children)
-        chosen[concurrency] = {depth: after[depth] - before.get(depth, 0) for depth in after}
+        chosen[concurrency] = {
+            name: {depth: rounds - before[name].get(depth, 0) for depth, rounds in depths.items()}
+            for name, depths in after.items()
+        }
         before = after
         print(row(concurrency, samples), chosen[concurrency] or "", flush=True)
         found = {**results(options, samples, prefill), "auto_rounds": chosen}
@@ -94,12 +97,13 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     return {**found, "switching": switching, "states": states}
 
 
-def depths_run(children: dict[str, Child]) -> dict[str, int]:
-    """Rounds that the engine which decides for itself has run, by depth."""
-    if "auto" not in children:
-        return {}
-    by_depth = children["auto"].ask("state")["dynspec"]["by_depth"]
-    return {depth: figures["rounds"] for depth, figures in by_depth.items()}
+def depths_run(children: dict[str, Child]) -> dict[str, dict[str, int]]:
+    """Rounds that each engine which decides for itself has run, by depth."""
+    found = {}
+    for name in children.keys() & DECIDING:
+        by_depth = children[name].ask("state")["dynspec"]["by_depth"]
+        found[name] = {depth: figures["rounds"] for depth, figures in by_depth.items()}
+    return found
 
 
 def results(
@@ -165,12 +169,20 @@ def switching_figures(ours: Child, concurrency: int, options: argparse.Namespace
     ours.ask("decode", concurrency=concurrency, first=options.first, last=270)
     report = json.loads(Path(options.logs, "timed.json").read_text())
     Path(options.logs, f"timed_{concurrency}.json").write_text(json.dumps(report))
-    passes = {
-        name: round(statistics.median(times[-_SWITCHES:]), 4)
-        for name, times in report["passes_ms"].items()
-        if times
+    medians = {
+        kind: {
+            name: round(statistics.median(times[-_SWITCHES:]), 4)
+            for name, times in report[f"{kind}es_ms"].items()
+            if times
+        }
+        for kind in ("pass", "launch")
     }
-    return {"concurrency": concurrency, **costs, "pass_ms": passes}
+    return {
+        "concurrency": concurrency,
+        **costs,
+        "pass_ms": medians["pass"],
+        "launch_ms": medians["launch"],
+    }
 
 
 def play(options: argparse.Namespace, script: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ _REPORT_EVERY = 64
 
 
 class Timed(Scripted):
-    """Plays a script and reports the period of every round and the time of every draft-extend."""
+    """Plays a script and reports the period of every round and the times of upkeep's passes."""
 
     def __init__(self, *, path: str, report: str, seed: int = 0) -> None:
         super().__init__(path=path, seed=seed)
@@ -29,6 +29,7 @@ class Timed(Scripted):
         self._rounds: deque[tuple[int, int, float | None]] = deque(maxlen=_KEPT)
         self._last = 0.0
         self._passes: dict[str, deque[float]] = {}
+        self._launches: dict[str, deque[float]] = {}
         self._waiting: deque[tuple[str, Any, Any]] = deque()
         self._asked = False
 
@@ -52,20 +53,31 @@ class Timed(Scripted):
                 name, begin, end = self._waiting.popleft()
                 self._passes[name].append(begin.elapsed_time(end))
             scratch = self._report.with_suffix(".new")
-            passes = {name: list(times) for name, times in self._passes.items()}
-            scratch.write_text(json.dumps({"rounds": list(self._rounds), "passes_ms": passes}))
+            report = {
+                "rounds": list(self._rounds),
+                "passes_ms": {name: list(times) for name, times in self._passes.items()},
+                "launches_ms": {name: list(times) for name, times in self._launches.items()},
+            }
+            scratch.write_text(json.dumps(report))
             scratch.replace(self._report)
 
     def _install(self) -> None:
         from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 
         from sglang_dynspec_hooks.worker.kv_write import KvWriter
+        from sglang_dynspec_hooks.worker.upkeep import Upkeep
 
-        for owner, name in ((EagleDraftWorker, "_draft_extend_for_decode"), (KvWriter, "write")):
+        for owner, name in (
+            (EagleDraftWorker, "_draft_extend_for_decode"),
+            (KvWriter, "write"),
+            (Upkeep, "before_speculative_round"),
+        ):
             self._passes[name] = deque(maxlen=_KEPT)
+            self._launches[name] = deque(maxlen=_KEPT)
             setattr(owner, name, self._timed(name, getattr(owner, name)))
 
     def _timed(self, name: str, function: Any) -> Any:
+        """Time a pass on the device and its launch on the host; False means that none ran."""
         import torch
 
         on_gpu = torch.cuda.is_available()
@@ -75,13 +87,14 @@ class Timed(Scripted):
             if on_gpu:
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 begin.record()
-                done = function(*args, **kwargs)
-                end.record()
-                self._waiting.append((name, begin, end))
-                return done
             start = time.perf_counter()
             done = function(*args, **kwargs)
-            self._passes[name].append(1e3 * (time.perf_counter() - start))
+            took = 1e3 * (time.perf_counter() - start)
+            if done is not False:
+                self._launches[name].append(took)
+                if on_gpu:
+                    end.record()
+                    self._waiting.append((name, begin, end))
             return done
 
         return call

@@ -40,7 +40,10 @@ def test_rows_come_oldest_first_and_padded():
     assert tokens[0, :2].tolist() == [11, 21]
     assert tokens[1, :1].tolist() == [23]
     assert rows.hidden.view(3, WIDTH, HIDDEN)[0, :2, 0].tolist() == [11.0, 21.0]
+    assert rows.slots.tolist() == [1, 1, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]
+    assert rows.positions.tolist() == [4, 5, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]
     assert rows.taken.tolist() == [2, 1, 1]
+    assert rows.taken_cpu.tolist() == [2, 1, 1]
     assert rows.owing.tolist() == [True, True, False]
 
 

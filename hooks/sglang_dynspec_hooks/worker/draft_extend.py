@@ -68,8 +68,9 @@ def extend_draft(
     if lengths_cpu is not None:
         scratch.seq_lens_cpu = lengths_cpu - torch.from_numpy(rows.taken_cpu)
         scratch.seq_lens_sum = int(scratch.seq_lens_cpu.sum())
+    # Padding is slot 0 at position 0, which SGLang's table sends to KV slot 0, kept for that.
     table = worker.req_to_token_pool.req_to_token
-    scratch.out_cache_loc = _write_slots(table, batch.req_pool_indices.long(), start, rows)
+    scratch.out_cache_loc = table[rows.slots, rows.positions].to(torch.int64)
     fresh = EagleDraftInput(bonus_tokens=rows.tokens)
     accepted = GenerationBatchResult(
         logits_output=LogitsProcessorOutput(next_token_logits=None, hidden_states=rows.hidden),
@@ -109,17 +110,3 @@ def merge_draft_input(draft_input: Any, fresh: Any, owing: torch.Tensor, *, whol
             new = torch.where(owing[:, None], new.to(old.dtype), old)
         setattr(draft_input, name, new)
 
-
-def _write_slots(
-    table: torch.Tensor, slots: torch.Tensor, start: torch.Tensor, rows: Rows
-) -> torch.Tensor:
-    """
-    KV slots that the pass writes, int64, shape (n * width,).
-
-    Padding rows write to slot 0, which SGLang keeps for that.
-    """
-    width = len(rows.tokens) // len(slots)
-    offset = torch.arange(width, device=start.device)
-    positions = (start[:, None] + offset).clamp_(max=table.shape[1] - 1)
-    real = (offset < rows.taken[:, None]) & rows.owing[:, None]
-    return torch.where(real, table[slots[:, None], positions].to(torch.int64), 0).view(-1)

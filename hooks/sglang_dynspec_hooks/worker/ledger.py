@@ -31,8 +31,10 @@ class Rows:
     The input of one upkeep pass over n requests.
 
     Attributes:
-        tokens: Produced tokens, int32, shape (n * width,).
+        tokens: Produced tokens, int32, shape (n * width,); oldest first, then padding.
         hidden: Target hidden rows, shape (n * width, hidden size), or None.
+        slots: Request slot that each row belongs to, int64, shape (n * width,); 0 for padding.
+        positions: Each row's position in its sequence, int64, shape (n * width,); 0 for padding.
         taken: Rows that count per request, at least 1, int64, shape (n,); on the device.
         taken_cpu: The same on the host.
         owing: Whether the request owed anything, bool, shape (n,); on the device.
@@ -40,6 +42,8 @@ class Rows:
 
     tokens: torch.Tensor
     hidden: torch.Tensor | None
+    slots: torch.Tensor
+    positions: torch.Tensor
     taken: torch.Tensor
     taken_cpu: npt.NDArray[np.int64]
     owing: torch.Tensor
@@ -220,20 +224,24 @@ class Ledger:
             owed: Tokens owed per slot, int64, shape (n,); 0 marks a slot that only pads the batch.
         """
         take = np.maximum(owed, 1)
-        # Ring positions of the last `take` rounds of each slot, oldest first, then padding.
-        first = self._last[slots_cpu] - take + 1
-        ring = (first[:, None] + np.arange(self.width)) % self.width
-        flat = ring * self._slots + slots_cpu[:, None]
-        # One upload: row indices, rows taken, and which slots count.
-        up = upload(np.concatenate([flat.ravel(), take, (owed > 0).astype(np.int64)]), self._device)
-        n = len(slots_cpu)
-        tokens, hidden = self.gather(up[: n * self.width])
+        back = take[:, None] - np.arange(self.width)
+        real = (back >= 1) & (owed > 0)[:, None]
+        ring = (self._last[slots_cpu][:, None] - back + 1) % self.width
+        place = ring * self._slots + slots_cpu[:, None]
+        index = np.stack([place, np.broadcast_to(slots_cpu[:, None], real.shape), back]) * real
+        up = upload(np.concatenate([index.ravel(), take, owed > 0]), self._device)
+        count = index[0].size
+        place_of, slots, back_of = up[: 3 * count].view(3, count).unbind(0)
+        taken, owing = up[3 * count :].view(2, -1).unbind(0)
+        tokens, hidden = self.gather(place_of)
         return Rows(
             tokens=tokens,
             hidden=hidden,
-            taken=up[n * self.width : n * self.width + n],
+            slots=slots,
+            positions=self.length_of(slots) - back_of,
+            taken=taken,
             taken_cpu=take,
-            owing=up[n * self.width + n :].bool(),
+            owing=owing.bool(),
         )
 
     def lengths(
