@@ -6,11 +6,11 @@ Throughput of serving modes on one GPU, at equal real batch, interleaved.
 Every mode is an engine of its own process, all of them alive at once so that repeats interleave:
 ``plain`` and ``plain_again`` are SGLang without speculation, twice, which gives the noise floor;
 ``ours`` is one engine with this plugin, whose depth is forced and whose upkeep window is set while
-it runs. ``--engines`` adds this plugin deciding for itself (``auto``; ``auto_warm`` after its warm-up), and
-SGLang's own speculation at fixed depths (``fixed_1``) or with its adaptive option (``stock``; ``stock_off`` holds it at zero
-steps, ``stock_off_cold`` also skips its draft-extend). Weights are random with the shapes of
-Llama-3.1-8B and an EAGLE3 head, which is fine
-for speed; ``SGLANG_SIMULATE_ACC_LEN`` fixes the mean accepted length of speculative rounds.
+it runs. ``--engines`` adds this plugin deciding for itself (``auto``; ``auto_warm`` after its
+warm-up), and SGLang's own speculation at fixed depths (``fixed_1``) or with its adaptive option
+(``stock``; ``stock_off`` holds it at zero steps, ``stock_off_cold`` also skips its draft-extend).
+Weights are random with the shapes of Llama-3.1-8B and an EAGLE3 head, which is fine for speed;
+``SGLANG_SIMULATE_ACC_LEN`` fixes the mean accepted length of speculative rounds.
 
 Decoding: the cadence of one request's tokens while C requests decode, from its token ``--first`` to
 its token ``--last``, once all C are in the batch. Prefill is measured apart: the time to the first

@@ -11,8 +11,6 @@ from sglang_dynspec_hooks.cpu.models import GPU_SHAPE, random_pair
 from sglang_dynspec_hooks.cpu.process import EngineProcess
 from sglang_dynspec_hooks.cpu.records import Completion
 
-BACKEND = "triton"
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -24,15 +22,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class GpuEngine:
     """A running engine on the GPU, with our plugin or, for reference, without speculation."""
 
-    def __init__(self, directory: Path, *, algorithm: str | None, noise: float = 0.04, **extra):
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        algorithm: str | None,
+        backend: str = "triton",
+        dtype: str = "float32",
+        noise: float = 0.04,
+        **extra: Any,
+    ) -> None:
         import sglang_dynspec
 
         pair = random_pair(directory / "models", noise=noise, shape=GPU_SHAPE)
+        directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         arguments: dict[str, Any] = {
             "model_path": str(pair.target),
-            "dtype": "float32",
-            "attention_backend": BACKEND,
+            "dtype": dtype,
+            "attention_backend": backend,
             "sampling_backend": "pytorch",
             "mem_fraction_static": 0.3,
             "max_total_tokens": 65536,

@@ -109,4 +109,3 @@ def merge_draft_input(draft_input: Any, fresh: Any, owing: torch.Tensor, *, whol
         if not whole:
             new = torch.where(owing[:, None], new.to(old.dtype), old)
         setattr(draft_input, name, new)
-
