@@ -1,0 +1,55 @@
+"""What every GPU test compares, and how."""
+
+from tests.engine import workloads
+
+
+def with_top_two(load):
+    return workloads.Workload(
+        name=load.name,
+        input_ids=load.input_ids,
+        sampling=load.sampling,
+        options={"return_logprob": True, "top_logprobs_num": 2},
+    )
+
+
+#: One request for a long time: many switches at little cost.
+ALONE = workloads.workload("alone", [20], [500], seed=2)
+LOADS = {load.name: with_top_two(load) for load in (workloads.CROWD, workloads.LONG_PROMPTS, ALONE)}
+
+
+def assert_same_tokens(expected, found, *, gap):
+    """
+    Compare up to each request's first difference.
+
+    Args:
+        gap: There the plain engine's two best log-probabilities must be closer than this.
+
+    Returns:
+        Those gaps, ascending.
+    """
+    gaps = {}
+    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+        pairs = zip(one.output_ids, other.output_ids, strict=True)
+        for position, (left, right) in enumerate(pairs):
+            if left == right:
+                continue
+            best = one.meta_info["output_top_logprobs"][position]
+            gaps[number, position] = best[0][0] - best[1][0]
+            break
+    assert {where: found for where, found in gaps.items() if found >= gap} == {}
+    return sorted(gaps.values())
+
+
+def check(engine):
+    state = engine.state()
+    assert state["mismatches"] == state["unmarked"] == state["mark_faults"] == 0
+    assert state["policy_errors"] == state["dropped_rounds"] == 0
+    assert state["upkeep"] | {"window": 0, "passes": 0, "writes": 0} == {
+        "window": 0,
+        "passes": 0,
+        "writes": 0,
+        "pending": 0,
+        "gaps": 0,
+        "faults": 0,
+    }
+    return state

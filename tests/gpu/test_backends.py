@@ -1,0 +1,48 @@
+"""
+On a GPU: the same tokens on the attention backends that know no fp32.
+
+In bf16 the width of a batch moves logits by far more than in fp32, so the first difference of a
+request may lie at a wider gap. Wrong keys and values move them by more than that.
+"""
+
+import pytest
+
+from tests.gpu.comparing import LOADS, assert_same_tokens, check
+from tests.gpu.conftest import GpuEngine
+
+GAP = 0.1
+
+
+@pytest.fixture(scope="module", params=["fa3", "flashinfer"])
+def pair(request, tmp_path_factory):
+    """The plain engine's answers, and our engine, on one backend."""
+    directory = tmp_path_factory.mktemp(request.param)
+    kind = {"backend": request.param, "dtype": "bfloat16"}
+    plain = GpuEngine(directory / "plain", algorithm=None, **kind)
+    answers = {name: plain.send(load) for name, load in LOADS.items()}
+    plain.shutdown()
+    ours = GpuEngine(directory / "ours", algorithm="EAGLE3", **kind)
+    yield request.param, answers, ours
+    ours.shutdown()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"mode": "fixed", "depth": 0},
+        {"mode": "fixed", "depth": 3},
+        {"mode": "cycle", "runs": [[3, 5], [0, 6]]},
+    ],
+    ids=["plain", "deepest", "cycle"],
+)
+@pytest.mark.parametrize("name", LOADS)
+def test_the_tokens_are_the_plain_engines(pair, name, script):
+    backend, plain, ours = pair
+    ours.play(**script)
+    before = check(ours)
+    gaps = assert_same_tokens(plain[name], ours.send(LOADS[name]), gap=GAP)
+    after = check(ours)
+    free = after["kv_free"] + after["kv_evictable"]
+    assert free == before["kv_free"] + before["kv_evictable"]
+    widest = max(gaps, default=0.0)
+    print(f"{backend} {name} {script}: {len(gaps)} differ first at gaps up to {widest:.4f}")  # noqa: T201 - the figure belongs in the log
