@@ -126,6 +126,9 @@ def serve(name: str, options: argparse.Namespace) -> None:
         prepare_environment()
     if name == "stock_off_cold":
         os.environ["SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"] = "1"
+    if name == "auto":
+        # As the first server on a machine: what another engine compiled is not found.
+        os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
     if name in DECIDING:
         import sglang_dynspec
 

@@ -54,6 +54,11 @@ def run_plain_round(
     runner = worker.target_worker.model_runner
     committed = batch.seq_lens
     new_seq_lens = committed + 1
+    if on_publish is not None:
+        # Known before the round has run, unlike a speculative round's. Where the attention backend
+        # plans on the host (flashinfer), the next launch waits for what is published here: told any
+        # later, no round could be launched while the one before runs.
+        on_publish(new_seq_lens)
 
     batch.spec_info = None
     batch.input_ids = draft_input.bonus_tokens.to(torch.int64)
@@ -83,8 +88,6 @@ def run_plain_round(
     if batch.has_grammar and grammar_barrier is not None:
         grammar_barrier()
     next_token_ids = runner.sample(logits, forward_batch)
-    if on_publish is not None:
-        on_publish(new_seq_lens)
     if batch.return_logprob and logits.next_token_logprobs is not None:
         # Speculative results carry one row of log-probabilities per request.
         logits.next_token_logprobs = logits.next_token_logprobs.view(-1, 1)
