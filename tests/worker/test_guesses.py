@@ -11,7 +11,7 @@ def compared(*, guessed, valid, produced, vocabulary=None):
     guesses = Guesses()
     worker = SimpleNamespace(draft_worker=SimpleNamespace(hot_token_id=vocabulary))
     guesses.note(
-        worker, torch.tensor(guessed)[:, None], torch.tensor(valid), count=sum(map(int, valid))
+        worker, torch.tensor(guessed)[:, None], torch.tensor(valid), count=sum(valid)
     )
     result = SimpleNamespace(next_token_ids=torch.tensor(produced))
     guesses.compare(result)
@@ -20,14 +20,14 @@ def compared(*, guessed, valid, produced, vocabulary=None):
 
 
 def test_a_row_that_only_pads_the_pass_is_not_right_by_chance():
-    valid = [True, False, True, True]
+    valid = [1, 0, 1, 1]
     assert compared(guessed=[5, 6, 7, 8], valid=valid, produced=[5, 6, 7, 0]) == (3, 2)
 
 
 def test_guesses_are_in_the_drafts_vocabulary():
     vocabulary = torch.tensor([70, 60, 50])
     right = compared(
-        guessed=[0, 1, 2], valid=[True] * 3, produced=[70, 1, 50], vocabulary=vocabulary
+        guessed=[0, 1, 2], valid=[1] * 3, produced=[70, 1, 50], vocabulary=vocabulary
     )
     assert right == (3, 2)
 

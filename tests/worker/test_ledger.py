@@ -44,7 +44,7 @@ def test_rows_come_oldest_first_and_padded():
     assert rows.positions.tolist() == [4, 5, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]
     assert rows.taken.tolist() == [2, 1, 1]
     assert rows.taken_cpu.tolist() == [2, 1, 1]
-    assert rows.owing.tolist() == [True, True, False]
+    assert rows.owing.tolist() == [1, 1, 0]
 
 
 def test_the_ring_wraps():

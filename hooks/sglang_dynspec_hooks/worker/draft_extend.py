@@ -70,7 +70,8 @@ def extend_draft(
         scratch.seq_lens_sum = int(scratch.seq_lens_cpu.sum())
     # Padding is slot 0 at position 0, which SGLang's table sends to KV slot 0, kept for that.
     table = worker.req_to_token_pool.req_to_token
-    scratch.out_cache_loc = table[rows.slots, rows.positions].to(torch.int64)
+    entries = torch.add(rows.positions, rows.slots, alpha=table.shape[1])
+    scratch.out_cache_loc = table.view(-1).index_select(0, entries).to(torch.int64)
     fresh = EagleDraftInput(bonus_tokens=rows.tokens)
     accepted = GenerationBatchResult(
         logits_output=LogitsProcessorOutput(next_token_logits=None, hidden_states=rows.hidden),
@@ -99,7 +100,7 @@ def merge_draft_input(draft_input: Any, fresh: Any, owing: torch.Tensor, *, whol
     Args:
         draft_input: SGLang's ``EagleDraftInput`` of the batch; changed.
         fresh: What `extend_draft` returned.
-        owing: Which requests owed, bool, shape (n,).
+        owing: 1 for requests that owed, else 0; int64, shape (n,).
         whole: Whether all of them did.
     """
     for name in ("topk_p", "topk_index", "hidden_states"):
@@ -107,5 +108,5 @@ def merge_draft_input(draft_input: Any, fresh: Any, owing: torch.Tensor, *, whol
         if new is None or (old is None and not whole):
             continue
         if not whole:
-            new = torch.where(owing[:, None], new.to(old.dtype), old)
+            new = torch.where(owing[:, None] > 0, new.to(old.dtype), old)
         setattr(draft_input, name, new)

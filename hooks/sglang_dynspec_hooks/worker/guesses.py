@@ -38,7 +38,7 @@ class Guesses:
         Args:
             worker: The speculative worker, which knows the draft's vocabulary.
             guessed: Token ids of the draft's vocabulary, int64, shape (batch size, 1).
-            valid: Which rows are guesses, bool, shape (batch size,).
+            valid: 1 for rows that are guesses, else 0; int64, shape (batch size,).
             count: How many of them are.
         """
         ids = guessed.view(-1)
@@ -63,7 +63,7 @@ class Guesses:
             return
         arrival = self._arrivals[self._next % _IN_FLIGHT]
         self._next += 1
-        right = (self._guessed == result.next_token_ids) & self._valid
+        right = (self._guessed == result.next_token_ids) & (self._valid > 0)
         arrival.copy_(right.sum(), non_blocking=True)
         result.dynspec_guesses = self._count, arrival
         self._guessed = None

@@ -37,7 +37,7 @@ class Rows:
         positions: Each row's position in its sequence, int64, shape (n * width,); 0 for padding.
         taken: Rows that count per request, at least 1, int64, shape (n,); on the device.
         taken_cpu: The same on the host.
-        owing: Whether the request owed anything, bool, shape (n,); on the device.
+        owing: 1 for requests that owed anything, else 0; int64, shape (n,); on the device.
     """
 
     tokens: torch.Tensor
@@ -92,6 +92,7 @@ class Ledger:
             if hidden is None
             else torch.zeros((width, slots, hidden[0]), dtype=hidden[1], device=device)
         )
+        self._offsets = np.arange(width)
         self._round = -1
         self.gaps = 0
 
@@ -207,13 +208,13 @@ class Ledger:
         """
         hidden = self._hidden
         return (
-            self._tokens.view(-1)[place],
-            None if hidden is None else hidden.view(-1, hidden.shape[-1])[place],
+            self._tokens.view(-1).index_select(0, place),
+            None if hidden is None else hidden.view(-1, hidden.shape[-1]).index_select(0, place),
         )
 
     def length_of(self, slots: torch.Tensor) -> torch.Tensor:
         """Sequence lengths of the slots after their last plain round, int64, on the device."""
-        return self._lengths[slots]
+        return self._lengths.index_select(0, slots)
 
     def rows(self, slots_cpu: npt.NDArray[np.int64], owed: npt.NDArray[np.int64]) -> Rows:
         """
@@ -224,24 +225,30 @@ class Ledger:
             owed: Tokens owed per slot, int64, shape (n,); 0 marks a slot that only pads the batch.
         """
         take = np.maximum(owed, 1)
-        back = take[:, None] - np.arange(self.width)
-        real = (back >= 1) & (owed > 0)[:, None]
+        n, count = len(slots_cpu), len(slots_cpu) * self.width
+        # One upload: where the rows are, how many count of each request, and which requests do.
+        host = np.zeros(3 * count + 2 * n, dtype=np.int64)
+        place, slots, back = host[: 3 * count].reshape(3, n, self.width)
+        np.maximum(owed[:, None] - self._offsets, 0, out=back)
+        # The newest rounds of each slot, oldest first; a padding row is 0 in all three.
+        real = back > 0
+        np.multiply(slots_cpu[:, None], real, out=slots)
         ring = (self._last[slots_cpu][:, None] - back + 1) % self.width
-        place = ring * self._slots + slots_cpu[:, None]
-        index = np.stack([place, np.broadcast_to(slots_cpu[:, None], real.shape), back]) * real
-        up = upload(np.concatenate([index.ravel(), take, owed > 0]), self._device)
-        count = index[0].size
-        place_of, slots, back_of = up[: 3 * count].view(3, count).unbind(0)
-        taken, owing = up[3 * count :].view(2, -1).unbind(0)
+        np.add(ring * self._slots * real, slots, out=place)
+        host[3 * count : 3 * count + n] = take
+        host[3 * count + n :] = owed > 0
+        up = upload(host, self._device)
+        place_of, slots_of, back_of = up[: 3 * count].view(3, count).unbind(0)
+        taken, owing = up[3 * count :].view(2, n).unbind(0)
         tokens, hidden = self.gather(place_of)
         return Rows(
             tokens=tokens,
             hidden=hidden,
-            slots=slots,
-            positions=self.length_of(slots) - back_of,
+            slots=slots_of,
+            positions=self.length_of(slots_of) - back_of,
             taken=taken,
             taken_cpu=take,
-            owing=owing.bool(),
+            owing=owing,
         )
 
     def lengths(
