@@ -203,7 +203,10 @@ def test_models_and_drafts_are_found_by_name(tmp_path):
     assert built == models.random_pair(tmp_path, noise=models.PARTLY_AGREEING)
     assert built.draft("STANDALONE") == built.standalone
     assert built.draft("EAGLE3") == built.eagle3
-    with pytest.raises(ValueError, match="found 'EAGLE'"):
-        built.draft("EAGLE")
+    assert built.draft("EAGLE") == built.draft("NEXTN") == built.eagle
+    with pytest.raises(ValueError, match="among STANDALONE, EAGLE3, EAGLE, NEXTN; found 'NGRAM'"):
+        built.draft("NGRAM")
+    with pytest.raises(ValueError, match="among STANDALONE, EAGLE3; found 'EAGLE'"):
+        models.shallow_pair(tmp_path).draft("EAGLE")
     with pytest.raises(ValueError, match="found 'huge'"):
         models.build("huge", tmp_path)

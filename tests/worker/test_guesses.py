@@ -10,9 +10,7 @@ from sglang_dynspec_hooks.worker.guesses import Guesses
 def compared(*, guessed, valid, produced, vocabulary=None):
     guesses = Guesses()
     worker = SimpleNamespace(draft_worker=SimpleNamespace(hot_token_id=vocabulary))
-    guesses.note(
-        worker, torch.tensor(guessed)[:, None], torch.tensor(valid), count=sum(valid)
-    )
+    guesses.note(worker, torch.tensor(guessed)[:, None], torch.tensor(valid), count=sum(valid))
     result = SimpleNamespace(next_token_ids=torch.tensor(produced))
     guesses.compare(result)
     count, right = result.dynspec_guesses
@@ -26,9 +24,7 @@ def test_a_row_that_only_pads_the_pass_is_not_right_by_chance():
 
 def test_guesses_are_in_the_drafts_vocabulary():
     vocabulary = torch.tensor([70, 60, 50])
-    right = compared(
-        guessed=[0, 1, 2], valid=[1] * 3, produced=[70, 1, 50], vocabulary=vocabulary
-    )
+    right = compared(guessed=[0, 1, 2], valid=[1] * 3, produced=[70, 1, 50], vocabulary=vocabulary)
     assert right == (3, 2)
 
 

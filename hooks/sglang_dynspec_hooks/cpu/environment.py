@@ -102,7 +102,8 @@ def engine_args(
 
     Args:
         model_path: The target.
-        algorithm: ``EAGLE3``, ``STANDALONE`` or None for a server without speculation.
+        algorithm: ``EAGLE3``, ``EAGLE``, ``NEXTN``, ``STANDALONE``, or None for a server without
+            speculation.
         draft_path: The draft; needed with an algorithm.
         depth: Draft steps per round.
         overlap: Whether to use the overlap scheduler.

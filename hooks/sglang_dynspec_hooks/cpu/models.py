@@ -4,7 +4,7 @@ Models with random weights: a target and drafts that depend on the whole history
 What a random Llama says next depends on every token before it, so a wrong or missing KV row
 changes its output, for the target and for a STANDALONE draft alike. The draft's weights are the
 target's plus noise: without noise every draft is right, with more noise fewer are. A random
-EAGLE3 head is almost never right.
+EAGLE3 or EAGLE head is almost never right.
 
 A draft that costs as much as its target can never pay. `shallow_pair` has one that costs little: a
 target of many layers, of which all but the first add little, and a draft that is the first alone.
@@ -13,7 +13,7 @@ The tests' other family, whose acceptance is known exactly, is in `constructed`.
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -59,6 +59,9 @@ class ModelPair:
     standalone: Path
     #: A head on the target's hidden states, for the algorithm EAGLE3.
     eagle3: Path
+    #: A head on the target's last hidden state, for EAGLE and NEXTN, which SGLang serves as EAGLE;
+    #: None where there is none.
+    eagle: Path | None = field(default=None, kw_only=True)
 
     def draft(self, algorithm: str) -> Path:
         """
@@ -68,6 +71,8 @@ class ModelPair:
             ValueError: For an algorithm without one.
         """
         drafts = {"STANDALONE": self.standalone, "EAGLE3": self.eagle3}
+        if self.eagle is not None:
+            drafts |= {"EAGLE": self.eagle, "NEXTN": self.eagle}
         if algorithm not in drafts:
             raise ValueError(
                 f"expected an algorithm among {', '.join(drafts)}; found {algorithm!r}; choose one"
@@ -133,21 +138,26 @@ def random_pair(
     shape: Shape = _TARGET_SHAPE,
 ) -> ModelPair:
     """
-    Build a random target, a STANDALONE draft that is the target plus noise, and an EAGLE3 head.
+    Build a random target, a STANDALONE draft that is the target plus noise, and EAGLE heads.
 
     Args:
         cache: Where checkpoints are kept; None for the user's cache directory.
         seed: Seed of all the weights.
         noise: Relative noise on the STANDALONE draft's matrices; 0: draft and target are one.
-        shape: The target's sizes, eight layers or more; the head has one layer of them.
+        shape: The target's sizes, eight layers or more; the heads have one layer of them.
 
     Returns:
         The directories, built if they are not in the cache.
     """
     target = _llama(cache, RandomRecipe(shape=shape, seed=seed))
     standalone = _llama(cache, RandomRecipe(shape=shape, seed=seed, noise=noise))
-    head = _eagle3(cache, RandomRecipe(shape=dataclasses.replace(shape, layers=1), seed=seed))
-    return ModelPair(target=target, standalone=standalone, eagle3=head)
+    one = RandomRecipe(shape=dataclasses.replace(shape, layers=1), seed=seed)
+    return ModelPair(
+        target=target,
+        standalone=standalone,
+        eagle3=_eagle3(cache, one),
+        eagle=_eagle(cache, one),
+    )
 
 
 def shallow_pair(
@@ -199,6 +209,14 @@ def _eagle3(cache: Path | None, recipe: RandomRecipe) -> Path:
     return cached(cache, "random-eagle3", recipe, build)
 
 
+def _eagle(cache: Path | None, recipe: RandomRecipe) -> Path:
+    def build(directory: Path) -> None:
+        weights = _eagle_weights(recipe.shape, Generator().manual_seed(recipe.seed + 3))
+        write_checkpoint(directory, recipe.shape, weights, architecture="LlamaForCausalLMEagle")
+
+    return cached(cache, "random-eagle", recipe, build)
+
+
 def _llama_weights(shape: Shape, generator: Generator) -> Weights:
     hidden, vocabulary = shape.hidden, shape.vocabulary
     weights = {
@@ -227,6 +245,20 @@ def _eagle3_weights(shape: Shape, generator: Generator) -> Weights:
         weights[f"midlayer.{name}"] = _matrix(*size, generator)
     for name in (*_NORMS, "hidden_norm.weight"):
         weights[f"midlayer.{name}"] = torch.ones(hidden)
+    return weights
+
+
+def _eagle_weights(shape: Shape, generator: Generator) -> Weights:
+    """Weights of an EAGLE head, which SGLang gives the target's embedding and output matrix."""
+    hidden = shape.hidden
+    weights = {
+        # It reads the token's embedding beside the target's last hidden state.
+        "fc.weight": _matrix(hidden, 2 * hidden, generator),
+        "fc.bias": torch.zeros(hidden),
+        "layers.0.post_attention_layernorm.weight": torch.ones(hidden),
+    }
+    for name, size in layer_shapes(shape).items():
+        weights[f"layers.0.{name}"] = _matrix(*size, generator)
     return weights
 
 
