@@ -49,15 +49,22 @@ class PolicyInfo:
 
         target: Where it comes from, ``package.module:Class``.
 
-        summary: First line of its docstring, or what kept it from loading.
+        documentation: Its docstring, or what kept it from loading.
 
         options: Its options and their defaults, as Python writes them.
     """
 
     name: str
     target: str
-    summary: str
+    documentation: str
     options: dict[str, str]
+
+    @property
+    def summary(self) -> str:
+        """
+        The first line of its documentation.
+        """
+        return self.documentation.partition("\n")[0]
 
 
 @cache
@@ -175,24 +182,18 @@ def list_policies() -> list[PolicyInfo]:
     List the policies that can be selected by name.
 
     Returns:
-        One entry per name, sorted. A policy that does not load says so in its summary.
+        One entry per name, sorted. A policy that does not load says so in its documentation.
     """
     infos = []
     for name, offer in sorted(_offers().items()):
-        target = _target(offer)
         try:
             kind = find_policy(name)
         except ConfigError as error:
-            infos.append(PolicyInfo(name=name, target=target, summary=str(error), options={}))
-            continue
-        lines = (inspect.getdoc(kind) or "").splitlines()
+            text, options = str(error), dict[str, str]()
+        else:
+            text, options = inspect.getdoc(kind) or "", option_defaults(kind)
         infos.append(
-            PolicyInfo(
-                name=name,
-                target=target,
-                summary=lines[0] if lines else "",
-                options=option_defaults(kind),
-            )
+            PolicyInfo(name=name, target=_target(offer), documentation=text, options=options)
         )
     return infos
 

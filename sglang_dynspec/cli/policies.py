@@ -3,25 +3,55 @@
 """
 
 from dataclasses import asdict
+from typing import Annotated
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sglang_dynspec._plugins import list_policies
+from sglang_dynspec._plugins import PolicyInfo, list_policies
 from sglang_dynspec.cli._output import AsJson, print_json, print_table
+from sglang_dynspec.errors import ConfigError
 
 
-def command(*, as_json: AsJson = False) -> None:
+def command(
+    name: Annotated[
+        str | None, typer.Argument(help="Show what this policy and its options do.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
     """
     List the policies that --dynspec-policy takes by name, and their options.
     """
     infos = list_policies()
+    if name is not None:
+        infos = [_named(name, infos)]
     if as_json:
-        print_json([asdict(info) for info in infos])
-        return
+        print_json([{**asdict(info), "summary": info.summary} for info in infos])
+    elif name is not None:
+        defaults = "".join(f"\n    {key}={value}" for key, value in infos[0].options.items())
+        typer.echo(infos[0].documentation)
+        typer.echo(f"\nDefaults:{defaults}" if defaults else "\nIt has no options.")
+    else:
+        print_table(_table(infos))
+
+
+def _named(name: str, infos: list[PolicyInfo]) -> PolicyInfo:
+    for info in infos:
+        if info.name == name:
+            return info
+    raise ConfigError(
+        expected=f"one of the policies {', '.join(info.name for info in infos)}",
+        found=repr(name),
+        remedy="choose one of them, or leave the name out to list them",
+    )
+
+
+def _table(infos: list[PolicyInfo]) -> Table:
     table = Table("policy", "what it does", "options (--dynspec-option)", box=SIMPLE_HEAD)
     for info in infos:
         options = "\n".join(f"{name}={default}" for name, default in info.options.items())
         table.add_row(info.name, escape(info.summary), escape(options))
-    print_table(table)
+    return table

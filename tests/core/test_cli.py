@@ -80,6 +80,27 @@ class TestPolicies:
         assert {"always", "depth_table", "goodput", "never", "threshold"} <= policies.keys()
         assert list(policies) == sorted(policies)
         assert policies["threshold"]["options"]["hysteresis"] == "None"
+        assert policies["never"]["summary"] == "Decode plainly in every round."
+
+    def test_one_in_full(self, dynspec):
+        lines = dynspec("policies", "threshold").splitlines()
+        assert lines[0].startswith("Speculate up to a batch size")
+        assert any(line.strip().startswith("hysteresis: How far below") for line in lines)
+        assert lines[-4:] == [
+            "Defaults:",
+            "    batch_size=None",
+            "    hysteresis=None",
+            "    depth=None",
+        ]
+        assert dynspec("policies", "never").splitlines()[-1] == "It has no options."
+        (found,) = json.loads(dynspec("policies", "threshold", "--json"))
+        assert found["name"] == "threshold"
+
+    def test_an_unknown_one_is_refused_with_the_known_ones(self):
+        result = CliRunner().invoke(build_app(), ["policies", "thresh"])
+        assert result.exit_code == 1
+        assert "always, bandit" in str(result.exception)
+        assert "found 'thresh'" in str(result.exception)
 
 
 class TestReport:

@@ -150,7 +150,9 @@ def test_a_changed_signature(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_policy_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     from sglang_dynspec import _plugins
 
-    broken = _plugins.PolicyInfo(name="broken", target="no_such:Policy", summary="", options={})
+    broken = _plugins.PolicyInfo(
+        name="broken", target="no_such:Policy", documentation="", options={}
+    )
     monkeypatch.setattr(_plugins, "list_policies", lambda: [broken])
     status, lines = doctor()
     assert status == 1
