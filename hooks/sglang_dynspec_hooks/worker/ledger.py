@@ -209,7 +209,7 @@ class Ledger:
         hidden = self._hidden
         return (
             self._tokens.view(-1).index_select(0, place),
-            None if hidden is None else hidden.view(-1, hidden.shape[-1]).index_select(0, place),
+            None if hidden is None else hidden.view(-1, hidden.shape[-1])[place],
         )
 
     def length_of(self, slots: torch.Tensor) -> torch.Tensor:
