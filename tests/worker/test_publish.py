@@ -1,4 +1,4 @@
-"""A plain round tells the scheduler its lengths before it runs: the next launch may wait for them."""
+"""A plain round publishes its lengths before it runs: the next launch may have to wait for them."""
 
 from types import SimpleNamespace
 
@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from sglang_dynspec_hooks.worker.plain import run_plain_round
+
+#: SGLang warns where it is imported without a GPU.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class BeganError(Exception):
