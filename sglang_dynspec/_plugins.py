@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -22,7 +22,7 @@ import pluggy
 
 from sglang_dynspec import hookspecs
 from sglang_dynspec._log import describe
-from sglang_dynspec._options import option_defaults, validated_options
+from sglang_dynspec._options import validated_options
 from sglang_dynspec._sources import closest
 from sglang_dynspec.config import Config
 from sglang_dynspec.errors import ConfigError
@@ -37,34 +37,6 @@ _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 #: What somebody else's code may raise. SystemExit included: a script that ends with ``sys.exit()``
 #: would end the server without a word.
 _FAULTS = (Exception, SystemExit)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyInfo:
-    """
-    A policy that can be selected by name.
-
-    Attributes:
-        name: The name.
-
-        target: Where it comes from, ``package.module:Class``.
-
-        documentation: Its docstring, or what kept it from loading.
-
-        options: Its options and their defaults, as Python writes them.
-    """
-
-    name: str
-    target: str
-    documentation: str
-    options: dict[str, str]
-
-    @property
-    def summary(self) -> str:
-        """
-        The first line of its documentation.
-        """
-        return self.documentation.partition("\n")[0]
 
 
 @cache
@@ -177,25 +149,14 @@ def build_policy(
     return policy
 
 
-def list_policies() -> list[PolicyInfo]:
+def policy_targets() -> dict[str, str]:
     """
     List the policies that can be selected by name.
 
     Returns:
-        One entry per name, sorted. A policy that does not load says so in its documentation.
+        Name to where it comes from, ``package.module:Class``, sorted by name.
     """
-    infos = []
-    for name, offer in sorted(_offers().items()):
-        try:
-            kind = find_policy(name)
-        except ConfigError as error:
-            text, options = str(error), dict[str, str]()
-        else:
-            text, options = inspect.getdoc(kind) or "", option_defaults(kind)
-        infos.append(
-            PolicyInfo(name=name, target=_target(offer), documentation=text, options=options)
-        )
-    return infos
+    return {name: _target(offer) for name, offer in sorted(_offers().items())}
 
 
 def _offers() -> dict[str, EntryPoint | type[Policy]]:

@@ -10,14 +10,14 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sglang_dynspec._plugins import PolicyInfo, list_policies
+from sglang_dynspec._policy_infos import PolicyInfo, list_policies, policy_info
 from sglang_dynspec.cli._output import AsJson, print_json, print_table
-from sglang_dynspec.errors import ConfigError
 
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(help="Show what this policy and its options do.")
+        str | None,
+        typer.Argument(help="Say what this policy does, by name or package.module:Class."),
     ] = None,
     *,
     as_json: AsJson = False,
@@ -25,9 +25,7 @@ def command(
     """
     List the policies that --dynspec-policy takes by name, and their options.
     """
-    infos = list_policies()
-    if name is not None:
-        infos = [_named(name, infos)]
+    infos = list_policies() if name is None else [policy_info(name)]
     if as_json:
         print_json([{**asdict(info), "summary": info.summary} for info in infos])
     elif name is not None:
@@ -36,17 +34,6 @@ def command(
         typer.echo(f"\nDefaults:{defaults}" if defaults else "\nIt has no options.")
     else:
         print_table(_table(infos))
-
-
-def _named(name: str, infos: list[PolicyInfo]) -> PolicyInfo:
-    for info in infos:
-        if info.name == name:
-            return info
-    raise ConfigError(
-        expected=f"one of the policies {', '.join(info.name for info in infos)}",
-        found=repr(name),
-        remedy="choose one of them, or leave the name out to list them",
-    )
 
 
 def _table(infos: list[PolicyInfo]) -> Table:

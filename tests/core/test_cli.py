@@ -99,8 +99,14 @@ class TestPolicies:
     def test_an_unknown_one_is_refused_with_the_known_ones(self):
         result = CliRunner().invoke(build_app(), ["policies", "thresh"])
         assert result.exit_code == 1
-        assert "always, bandit" in str(result.exception)
         assert "found 'thresh'" in str(result.exception)
+        assert "threshold" in str(result.exception)
+
+    def test_one_by_its_path(self, dynspec):
+        path = "sglang_dynspec.policies.never:Never"
+        (found,) = json.loads(dynspec("policies", path, "--json"))
+        assert (found["name"], found["target"]) == (path, path)
+        assert found["summary"] == "Decode plainly in every round."
 
 
 class TestReport:

@@ -5,6 +5,7 @@ import pytest
 
 from sglang_dynspec import Config, ConfigError, Limits, Plan, Policy, hookimpl
 from sglang_dynspec import _plugins as plugins
+from sglang_dynspec._policy_infos import list_policies
 from sglang_dynspec.policies import Threshold
 
 MODULE = '''
@@ -112,7 +113,7 @@ class TestByName:
 
         plugins.plugin_manager().register(Plugin())
         assert type(load("theirs")) is Theirs
-        info = {info.name: info for info in plugins.list_policies()}["theirs"]
+        info = {info.name: info for info in list_policies()}["theirs"]
         assert (info.summary, info.target) == ("Theirs.", f"{__name__}:{Theirs.__qualname__}")
 
     def test_a_name_taken_twice(self, fresh_manager):
@@ -230,7 +231,7 @@ class TestOptions:
 
 class TestList:
     def test_built_in_ones(self):
-        infos = {info.name: info for info in plugins.list_policies()}
+        infos = {info.name: info for info in list_policies()}
         assert {"always", "depth_table", "goodput", "never", "threshold"} <= infos.keys()
         info = infos["threshold"]
         assert info.target == "sglang_dynspec.policies.threshold:Threshold"
@@ -240,7 +241,7 @@ class TestList:
     def test_one_that_does_not_load_says_so(self, monkeypatch):
         broken = EntryPoint(name="broken", value="no_such:Thing", group="g")
         monkeypatch.setattr(plugins, "entry_points", lambda group: [broken])
-        (info,) = plugins.list_policies()
+        (info,) = list_policies()
         assert "no module named 'no_such'" in info.summary
         assert info.options == {}
 
@@ -253,7 +254,7 @@ class TestList:
                 return {"needy": somebodys_policies.Needy}
 
         plugins.plugin_manager().register(Plugin())
-        info = {info.name: info for info in plugins.list_policies()}["needy"]
+        info = {info.name: info for info in list_policies()}["needy"]
         assert info.options == {"must": "required"}
 
 

@@ -92,7 +92,7 @@ def _run(steps: Steps, out: Path, port: int | None) -> Result:
         models = shallow_pair(out / "models", seed=_SEED)
     ramp = Ramp()
     dynamic, plain = _servers(out, models, ramp, trace, port)
-    steps.say(f"$ {' '.join(dynamic.command)}")
+    steps.say(f"$ {' '.join(dynamic.command)}  # in an environment that gives SGLang a CPU engine")
     with ExitStack() as stack, _explained(dynamic, plain):
         stack.enter_context(dynamic)
         stack.enter_context(plain)

@@ -1,0 +1,75 @@
+"""
+What is to be said of a policy before it runs.
+"""
+
+import inspect
+from dataclasses import dataclass
+
+from sglang_dynspec._options import option_defaults
+from sglang_dynspec._plugins import find_policy, policy_targets
+from sglang_dynspec.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """
+    A policy that can be selected.
+
+    Attributes:
+        name: What selects it.
+
+        target: Where it comes from, ``package.module:Class``.
+
+        documentation: Its docstring, or what kept it from loading.
+
+        options: Its options and their defaults, as Python writes them.
+    """
+
+    name: str
+    target: str
+    documentation: str
+    options: dict[str, str]
+
+    @property
+    def summary(self) -> str:
+        """
+        The first line of its documentation.
+        """
+        return self.documentation.partition("\n")[0]
+
+
+def policy_info(name: str, target: str | None = None) -> PolicyInfo:
+    """
+    Describe one policy.
+
+    Args:
+        name: A registered name, or ``package.module:Class``.
+
+        target: Where it comes from; None for its class.
+
+    Raises:
+        ConfigError: There is no such policy, or it does not load.
+    """
+    kind = find_policy(name)
+    return PolicyInfo(
+        name=name,
+        target=target or f"{kind.__module__}:{kind.__qualname__}",
+        documentation=inspect.getdoc(kind) or "",
+        options=option_defaults(kind),
+    )
+
+
+def list_policies() -> list[PolicyInfo]:
+    """
+    Describe the policies that can be selected by name.
+
+    Returns:
+        One entry per name, sorted. A policy that does not load says so in its documentation.
+    """
+    infos = []
+    for name, target in policy_targets().items():
+        try:
+            infos.append(policy_info(name, target))
+        except ConfigError as error:
+            infos.append(PolicyInfo(name=name, target=target, documentation=str(error), options={}))
+    return infos
