@@ -24,8 +24,9 @@ PROMPT, LONG_PROMPT = 128, 1024
 #: Requests of the batch whose prefill is measured.
 PREFILL_BATCH = 16
 
-#: Engines with this plugin that decide for themselves.
+#: Engines with this plugin that decide for themselves, and all that have a name of their own.
 DECIDING = {"auto", "auto_warm"}
+NAMED = {"plain", "plain_again", "ours", *DECIDING, "stock", "stock_off", "stock_off_cold"}
 
 #: SGLang's adaptive option as its documentation shows it, and one that never speculates.
 STOCK = {
@@ -153,7 +154,8 @@ def serve(name: str, options: argparse.Namespace) -> None:
         from sglang_dynspec_hooks.warm_up import warm_up
 
         # An HTTP server runs it for `--warmups dynspec`.
-        loop.run_until_complete(warm_up("null", engine.tokenizer_manager))
+        if not loop.run_until_complete(warm_up("null", engine.tokenizer_manager)):
+            raise RuntimeError("the warm-up failed; read this engine's log")
     print(json.dumps({"up": time.time() - begin}), file=out)
     for line in sys.stdin:
         request = json.loads(line)

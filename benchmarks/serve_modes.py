@@ -22,16 +22,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engines import DECIDING, PROMPT, Child, serve
+from engines import DECIDING, NAMED, PROMPT, Child, serve
 from switching import STRETCH, switch_costs
 
 from sglang_dynspec_hooks.cpu import scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Samples = dict[str, dict[int, list[float]]]
 
@@ -233,6 +237,23 @@ def row(concurrency: int, samples: Samples) -> str:
     return f"C={concurrency}: {cells}"
 
 
+def faults(options: argparse.Namespace) -> Iterator[str]:
+    """What is wrong with the options, before anything has been started."""
+    if options.repeats < 2:
+        yield f"expected 2 repeats or more, for their spread; found {options.repeats}"
+    for name in options.engines:
+        if name not in NAMED and not re.fullmatch(r"fixed_[1-9]\d*", name):
+            known = ", ".join(sorted(NAMED))
+            yield f"expected engines among {known} and fixed_<depth>; found {name}"
+    largest = max(options.concurrency + options.switching)
+    if largest > options.max_batch:
+        yield f"expected no concurrency above --max-batch {options.max_batch}; found {largest}"
+    if options.switching and "ours" not in options.engines:
+        yield "expected the engine ours with --switching; found it missing from --engines"
+    if not options.first < options.last:
+        yield f"expected --first below --last; found {options.first} and {options.last}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -256,8 +277,8 @@ def main() -> None:
     parser.add_argument("--logs", default=".", help="directory for the engines' logs")
     parser.add_argument("--json", default="serve_modes.json")
     options = parser.parse_args()
-    if options.repeats < 2:
-        parser.error(f"expected 2 repeats or more, for their spread; found {options.repeats}")
+    for fault in faults(options):
+        parser.error(fault)
     options.logs = str(Path(options.logs).resolve())
     if options.serve:
         serve(options.serve, options)

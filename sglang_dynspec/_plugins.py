@@ -36,7 +36,7 @@ _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 #: What somebody else's code may raise. SystemExit included: a script that ends with ``sys.exit()``
 #: would end the server without a word.
-_FAULTS = (Exception, SystemExit)
+FAULTS = (Exception, SystemExit)
 
 
 @cache
@@ -55,7 +55,7 @@ def plugin_manager() -> pluggy.PluginManager:
     try:
         manager.load_setuptools_entrypoints(PROJECT)
         manager.check_pending()
-    except _FAULTS as error:
+    except FAULTS as error:
         raise ConfigError(
             expected=f"every plugin of the entry-point group {PROJECT} to load",
             found=describe(error),
@@ -140,7 +140,7 @@ def build_policy(
         policy.configure(limits)
     except ConfigError:
         raise
-    except _FAULTS as error:
+    except FAULTS as error:
         raise ConfigError(
             expected=f"the policy {name} to accept its options {dict(options)}",
             found=describe(error),
@@ -207,7 +207,7 @@ def _load(found: EntryPoint) -> object:
             found="none of that name",
             remedy=closest(found.attr, _policies_in(module)),
         ) from error
-    except _FAULTS as error:
+    except FAULTS as error:
         raise _import_failed(found, error) from error
 
 

@@ -5,8 +5,9 @@ What is to be said of a policy before it runs.
 import inspect
 from dataclasses import dataclass
 
+from sglang_dynspec._log import describe
 from sglang_dynspec._options import option_defaults
-from sglang_dynspec._plugins import find_policy, policy_targets
+from sglang_dynspec._plugins import FAULTS, find_policy, policy_targets
 from sglang_dynspec.errors import ConfigError
 
 
@@ -20,7 +21,7 @@ class PolicyInfo:
 
         target: Where it comes from, ``package.module:Class``.
 
-        documentation: Its docstring, or what kept it from loading.
+        documentation: Its docstring, or what kept it from being described.
 
         options: Its options and their defaults, as Python writes them.
     """
@@ -54,7 +55,8 @@ def policy_info(name: str, target: str | None = None) -> PolicyInfo:
     return PolicyInfo(
         name=name,
         target=target or f"{kind.__module__}:{kind.__qualname__}",
-        documentation=inspect.getdoc(kind) or "",
+        # Its own: what it inherits tells how to write a policy, not what this one does.
+        documentation=inspect.cleandoc(vars(kind).get("__doc__") or ""),
         options=option_defaults(kind),
     )
 
@@ -70,6 +72,7 @@ def list_policies() -> list[PolicyInfo]:
     for name, target in policy_targets().items():
         try:
             infos.append(policy_info(name, target))
-        except ConfigError as error:
-            infos.append(PolicyInfo(name=name, target=target, documentation=str(error), options={}))
+        except FAULTS as error:
+            text = str(error) if isinstance(error, ConfigError) else describe(error)
+            infos.append(PolicyInfo(name=name, target=target, documentation=text, options={}))
     return infos

@@ -41,12 +41,15 @@ def register(server_args: Any) -> None:
     warmup(NAME)(warm_up)
 
 
-async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> None:
+async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> bool:
     """
     Run batches of requests through every depth. A fault costs the warm-up, not the start-up.
 
     Args:
         tokenizer_manager: SGLang's, which requests go through.
+
+    Returns:
+        Whether all went well.
     """
     begin = time.perf_counter()
     try:
@@ -63,13 +66,14 @@ async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> None:
             await _set(tokenizer_manager, on=0)
     except Exception:
         logger.exception("dynspec: warming up failed; first rounds may stall while serving")
-        return
+        return False
     logger.info(
         "dynspec: warmed up depths %s at batch sizes up to %d in %.1f s",
         ",".join(map(str, depths)),
         sizes[-1],
         time.perf_counter() - begin,
     )
+    return True
 
 
 def _sizes(graph_sizes: Iterable[int], max_running_requests: int | None) -> list[int]:

@@ -30,7 +30,7 @@ def command(
         print_json([{**asdict(info), "summary": info.summary} for info in infos])
     elif name is not None:
         defaults = "".join(f"\n    {key}={value}" for key, value in infos[0].options.items())
-        typer.echo(infos[0].documentation)
+        typer.echo(infos[0].documentation or "It has no documentation.")
         typer.echo(f"\nDefaults:{defaults}" if defaults else "\nIt has no options.")
     else:
         print_table(_table(infos))

@@ -5,7 +5,7 @@ import pytest
 
 from sglang_dynspec import Config, ConfigError, Limits, Plan, Policy, hookimpl
 from sglang_dynspec import _plugins as plugins
-from sglang_dynspec._policy_infos import list_policies
+from sglang_dynspec._policy_infos import list_policies, policy_info
 from sglang_dynspec.policies import Threshold
 
 MODULE = '''
@@ -244,6 +244,41 @@ class TestList:
         (info,) = list_policies()
         assert "no module named 'no_such'" in info.summary
         assert info.options == {}
+
+    def test_one_that_says_nothing_of_itself(self, fresh_manager):
+        class Silent(Policy):
+            def decide(self, observation):
+                return Plan(depth=0)
+
+        class Plugin:
+            @hookimpl
+            def dynspec_register_policies(self):
+                return {"silent": Silent}
+
+        plugins.plugin_manager().register(Plugin())
+        assert policy_info("silent").documentation == ""
+
+    def test_a_default_that_cannot_be_written_hides_no_other(self, fresh_manager):
+        class Shy:
+            def __repr__(self):
+                raise ValueError("no")
+
+        class Odd(Policy):
+            def __init__(self, *, a: object = Shy()) -> None:
+                self.a = a
+
+            def decide(self, observation):
+                return Plan(depth=0)
+
+        class Plugin:
+            @hookimpl
+            def dynspec_register_policies(self):
+                return {"odd": Odd}
+
+        plugins.plugin_manager().register(Plugin())
+        infos = {info.name: info for info in list_policies()}
+        assert infos["odd"].documentation.startswith("ValueError: no (")
+        assert infos["never"].summary == "Decode plainly in every round."
 
     def test_required_options_are_named(self, module, fresh_manager):
         import somebodys_policies

@@ -71,6 +71,8 @@ def extend_draft(
     # Padding is slot 0 at position 0, which SGLang's table sends to KV slot 0, kept for that.
     table = worker.req_to_token_pool.req_to_token
     entries = torch.add(rows.positions, rows.slots, alpha=table.shape[1])
+    # A wrong entry would cost a warm draft; one outside the table would end the server.
+    entries.clamp_(0, table.numel() - 1)
     scratch.out_cache_loc = table.view(-1).index_select(0, entries).to(torch.int64)
     fresh = EagleDraftInput(bonus_tokens=rows.tokens)
     accepted = GenerationBatchResult(
