@@ -174,19 +174,14 @@ def switching_figures(ours: Child, concurrency: int, options: argparse.Namespace
     report = json.loads(Path(options.logs, "timed.json").read_text())
     Path(options.logs, f"timed_{concurrency}.json").write_text(json.dumps(report))
     medians = {
-        kind: {
+        key: {
             name: round(statistics.median(times[-_SWITCHES:]), 4)
-            for name, times in report[f"{kind}es_ms"].items()
+            for name, times in report[key].items()
             if times
         }
-        for kind in ("pass", "launch")
+        for key in ("pass_ms", "launch_ms")
     }
-    return {
-        "concurrency": concurrency,
-        **costs,
-        "pass_ms": medians["pass"],
-        "launch_ms": medians["launch"],
-    }
+    return {"concurrency": concurrency, **costs, **medians}
 
 
 def play(options: argparse.Namespace, script: dict[str, Any]) -> None:

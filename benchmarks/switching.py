@@ -55,8 +55,8 @@ class Timed(Scripted):
             scratch = self._report.with_suffix(".new")
             report = {
                 "rounds": list(self._rounds),
-                "passes_ms": {name: list(times) for name, times in self._passes.items()},
-                "launches_ms": {name: list(times) for name, times in self._launches.items()},
+                "pass_ms": {name: list(times) for name, times in self._passes.items()},
+                "launch_ms": {name: list(times) for name, times in self._launches.items()},
             }
             scratch.write_text(json.dumps(report))
             scratch.replace(self._report)

@@ -65,6 +65,17 @@ def fresh_manager():
     plugins.plugin_manager.cache_clear()
 
 
+def offer(**policies):
+    """Let a plugin register policies by name."""
+
+    class Plugin:
+        @hookimpl
+        def dynspec_register_policies(self):
+            return policies
+
+    plugins.plugin_manager().register(Plugin())
+
+
 def load(policy, limits=None, **options):
     return plugins.load_policy(
         Config(policy=policy, options=options), limits or Limits(depths=(0, 1, 3))
@@ -106,23 +117,13 @@ class TestByName:
             def decide(self, observation):
                 return Plan(depth=0)
 
-        class Plugin:
-            @hookimpl
-            def dynspec_register_policies(self):
-                return {"theirs": Theirs}
-
-        plugins.plugin_manager().register(Plugin())
+        offer(theirs=Theirs)
         assert type(load("theirs")) is Theirs
         info = {info.name: info for info in list_policies()}["theirs"]
         assert (info.summary, info.target) == ("Theirs.", f"{__name__}:{Theirs.__qualname__}")
 
     def test_a_name_taken_twice(self, fresh_manager):
-        class Plugin:
-            @hookimpl
-            def dynspec_register_policies(self):
-                return {"never": Threshold}
-
-        plugins.plugin_manager().register(Plugin())
+        offer(never=Threshold)
         assert refusal("never").expected == "one policy called never"
 
 
@@ -250,12 +251,7 @@ class TestList:
             def decide(self, observation):
                 return Plan(depth=0)
 
-        class Plugin:
-            @hookimpl
-            def dynspec_register_policies(self):
-                return {"silent": Silent}
-
-        plugins.plugin_manager().register(Plugin())
+        offer(silent=Silent)
         assert policy_info("silent").documentation == ""
 
     def test_a_default_that_cannot_be_written_hides_no_other(self, fresh_manager):
@@ -270,12 +266,7 @@ class TestList:
             def decide(self, observation):
                 return Plan(depth=0)
 
-        class Plugin:
-            @hookimpl
-            def dynspec_register_policies(self):
-                return {"odd": Odd}
-
-        plugins.plugin_manager().register(Plugin())
+        offer(odd=Odd)
         infos = {info.name: info for info in list_policies()}
         assert infos["odd"].documentation.startswith("ValueError: no (")
         assert infos["never"].summary == "Decode plainly in every round."
@@ -283,12 +274,7 @@ class TestList:
     def test_required_options_are_named(self, module, fresh_manager):
         import somebodys_policies
 
-        class Plugin:
-            @hookimpl
-            def dynspec_register_policies(self):
-                return {"needy": somebodys_policies.Needy}
-
-        plugins.plugin_manager().register(Plugin())
+        offer(needy=somebodys_policies.Needy)
         info = {info.name: info for info in list_policies()}["needy"]
         assert info.options == {"must": "required"}
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine import workloads
 from tests.engine.conftest import start
-from tests.engine.test_warm import EVERY_ROUND, OFF, WINDOW, difference, reentries
+from tests.engine.test_warm import WINDOW, assert_the_draft_starts_from_the_same_rows
 
 
 @pytest.fixture(
@@ -36,13 +36,7 @@ def test_the_tokens_are_the_plain_engines(eagle, plain_ids, script):
 
 @pytest.mark.parametrize("n", [3, 7])
 def test_the_draft_starts_from_the_same_rows(eagle, n):
-    load = workloads.workload("few", [40, 25, 33], [20 + n, 31 + n, 26 + n], seed=14)
-    script = {"mode": "cycle", "runs": [[0, n], [3, 2]]}
-    every = reentries(eagle, load, EVERY_ROUND, **script)
-    lazy = reentries(eagle, load, WINDOW, **script)
-    assert difference(every, lazy) < 1e-4
-    cold = reentries(eagle, load, OFF, **script)
-    assert difference(every, cold) > 1e-2
+    assert_the_draft_starts_from_the_same_rows(eagle, n)
 
 
 def test_passes_write_keys_and_values_alone(eagle):

@@ -54,3 +54,24 @@ def check(engine):
         "faults": 0,
     }
     return state
+
+
+def assert_answers_are(engine, expected, load, script, *, gap):
+    """
+    Run a load under a script: the plain engine's tokens, and nothing leaks.
+
+    Args:
+        engine: Ours.
+        expected: The plain engine's answers.
+        gap: See `assert_same_tokens`.
+
+    Returns:
+        As `assert_same_tokens`.
+    """
+    engine.play(**script)
+    before = check(engine)
+    gaps = assert_same_tokens(expected, engine.send(load), gap=gap)
+    after = check(engine)
+    free = after["kv_free"] + after["kv_evictable"]
+    assert free == before["kv_free"] + before["kv_evictable"]
+    return gaps

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gpu.comparing import LOADS, assert_same_tokens, check
+from tests.gpu.comparing import LOADS, assert_answers_are, assert_same_tokens
 from tests.gpu.conftest import GpuEngine
 
 GAP = 0.25
@@ -53,10 +53,5 @@ def pair(request, tmp_path_factory):
 @pytest.mark.parametrize("name", LOADS)
 def test_the_tokens_are_the_plain_engines(pair, name, script):
     backend, plain, ours = pair
-    ours.play(**script)
-    before = check(ours)
-    gaps = assert_same_tokens(plain[name], ours.send(LOADS[name]), gap=GAP)
-    after = check(ours)
-    free = after["kv_free"] + after["kv_evictable"]
-    assert free == before["kv_free"] + before["kv_evictable"]
+    gaps = assert_answers_are(ours, plain[name], LOADS[name], script, gap=GAP)
     tell(backend, name, script, gaps)

@@ -31,11 +31,11 @@ def test_guesses_are_in_the_drafts_vocabulary():
 def test_a_guess_is_compared_once():
     guesses = Guesses()
     worker = SimpleNamespace(draft_worker=SimpleNamespace(hot_token_id=None))
-    guesses.note(worker, torch.tensor([[5]]), torch.tensor([True]), count=1)
+    guesses.note(worker, torch.tensor([[5]]), torch.tensor([1]), count=1)
     first, second, cleared = (SimpleNamespace(next_token_ids=torch.tensor([5])) for _ in range(3))
     guesses.compare(first)
     guesses.compare(second)
-    guesses.note(worker, torch.tensor([[5]]), torch.tensor([True]), count=1)
+    guesses.note(worker, torch.tensor([[5]]), torch.tensor([1]), count=1)
     guesses.clear()
     guesses.compare(cleared)
     assert int(first.dynspec_guesses[1]) == 1

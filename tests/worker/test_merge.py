@@ -15,7 +15,7 @@ def draft_input(value, *, hidden=True):
     )
 
 
-OWING = torch.tensor([True, False, True])
+OWING = torch.tensor([1, 0, 1])
 
 
 def test_requests_that_owed_nothing_keep_their_rows():

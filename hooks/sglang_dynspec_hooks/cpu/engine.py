@@ -72,8 +72,7 @@ class CpuEngine:
         Describe an engine; `start` starts it.
 
         Args:
-            algorithm: ``EAGLE3``, ``EAGLE``, ``NEXTN``, ``STANDALONE``, or None for a server
-                without speculation.
+            algorithm: One that `ModelPair.draft` knows; None for a server without speculation.
             model: A name that `models.build` knows, or built models.
             depth: Draft steps per round, with dynspec the largest candidate.
             overlap: Whether to use the overlap scheduler.

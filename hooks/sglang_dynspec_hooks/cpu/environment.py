@@ -102,8 +102,7 @@ def engine_args(
 
     Args:
         model_path: The target.
-        algorithm: ``EAGLE3``, ``EAGLE``, ``NEXTN``, ``STANDALONE``, or None for a server without
-            speculation.
+        algorithm: One that `ModelPair.draft` knows; None for a server without speculation.
         draft_path: The draft; needed with an algorithm.
         depth: Draft steps per round.
         overlap: Whether to use the overlap scheduler.
