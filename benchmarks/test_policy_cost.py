@@ -12,7 +12,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from sglang_dynspec import Limits, Observation, Outcome
-from sglang_dynspec._plugins import build_policy, find_policy
+from sglang_dynspec.loading.plugins import build_policy, find_policy
 
 DEPTHS = (0, 1, 3)
 

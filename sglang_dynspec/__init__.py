@@ -6,9 +6,9 @@ part that needs no engine: policies, the guard around them, configuration, trace
 part that hooks into SGLang is found through entry points.
 """
 
-from sglang_dynspec._runtime import disable, enable
 from sglang_dynspec._version import __version__
 from sglang_dynspec.config import Config
+from sglang_dynspec.config.enabling import disable, enable
 from sglang_dynspec.errors import ConfigError, DynspecError, PolicyError, SeamError, TraceError
 from sglang_dynspec.marker import hookimpl
 from sglang_dynspec.observation import Observation, Outcome, Plan

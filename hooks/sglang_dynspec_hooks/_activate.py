@@ -54,7 +54,7 @@ def check_launcher() -> None:
             parameters than its record says. A changed body is logged, not raised.
     """
     # First the core itself: a dependency of it that does not import must show here.
-    import_module("sglang_dynspec._plugins")
+    import_module("sglang_dynspec.loading.plugins")
     from sglang_dynspec_hooks import _contract, _version
 
     version = _version.require_supported()

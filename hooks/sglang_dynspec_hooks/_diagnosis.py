@@ -19,7 +19,7 @@ from sglang_dynspec_hooks.entry import DISTRIBUTION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sglang_dynspec._policy_infos import PolicyInfo
+    from sglang_dynspec.loading.infos import PolicyInfo
 
 #: SGLang's entry-point group of hardware platforms.
 _PLATFORMS: Final = "sglang.srt.platforms"
@@ -165,7 +165,7 @@ def _seam_checks() -> Iterator[Check]:
 
 def _policy_checks() -> Iterator[Check]:
     try:
-        from sglang_dynspec._policy_infos import list_policies
+        from sglang_dynspec.loading.infos import list_policies
 
         policies = list_policies()
     except Exception as error:  # noqa: BLE001
@@ -176,7 +176,7 @@ def _policy_checks() -> Iterator[Check]:
 
 
 def _check_policy(policy: PolicyInfo) -> str:
-    from sglang_dynspec._plugins import find_policy
+    from sglang_dynspec.loading.plugins import find_policy
 
     find_policy(policy.name)
     return policy.target

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sglang_dynspec._plugins import load_policy, plugin_manager
+from sglang_dynspec.loading.plugins import load_policy, plugin_manager
 from sglang_dynspec.observation import Observation, Outcome
 from sglang_dynspec.policy import Limits
-from sglang_dynspec.rounds import Rounds
+from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec_hooks import _record
 from sglang_dynspec_hooks.exactness import count_plain_requests
 from sglang_dynspec_hooks.identity import gpu_name, identity_of

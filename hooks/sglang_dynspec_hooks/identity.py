@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglang_dynspec.calibration import Identity
+from sglang_dynspec.estimates.calibration import Identity
 from sglang_dynspec_hooks._version import installed_version
 
 

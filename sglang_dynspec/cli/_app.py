@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from sglang_dynspec._log import describe
 from sglang_dynspec._version import __version__
 from sglang_dynspec.cli import flags, policies, replay, report
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.log import describe
 
 _GROUP = "sglang_dynspec.commands"
 

@@ -9,9 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sglang_dynspec.replay import mean_share, shares_by_scenario
-from sglang_dynspec.replay_checks import Check
-from sglang_dynspec.replay_trace import TraceReplay
+from sglang_dynspec.replay.checks import Check
+from sglang_dynspec.replay.recorded import TraceReplay
+from sglang_dynspec.replay.suite_run import mean_share, shares_by_scenario
 from sglang_dynspec.simulator import Scenario
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sglang_dynspec.cli._output import AsJson, print_json, print_table
-from sglang_dynspec.flags import FLAGS
+from sglang_dynspec.config.flags import FLAGS
 
 
 def command(*, as_json: AsJson = False) -> None:

@@ -12,8 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sglang_dynspec import replay as replaying
-from sglang_dynspec._sources import closest
 from sglang_dynspec.cli._output import AsJson, print_json, print_table
 from sglang_dynspec.cli._replay_tables import (
     check_table,
@@ -23,10 +21,12 @@ from sglang_dynspec.cli._replay_tables import (
     trace_table,
 )
 from sglang_dynspec.config import Config
+from sglang_dynspec.config.sources import closest
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.replay_checks import check
-from sglang_dynspec.replay_suites import BOUNDS, Entry, Suite, suites
-from sglang_dynspec.replay_trace import COVERED, ENOUGH, replay_trace
+from sglang_dynspec.replay import suite_run as replaying
+from sglang_dynspec.replay.checks import check
+from sglang_dynspec.replay.recorded import COVERED, ENOUGH, replay_trace
+from sglang_dynspec.replay.suites import BOUNDS, Entry, Suite, suites
 from sglang_dynspec.simulator import find_scenario, run_scenario, scenarios
 from sglang_dynspec.trace import read_trace
 
@@ -175,7 +175,7 @@ def _suite(name: str, only: list[str], seeds: int | None) -> Suite:
 
 def _draw(document: dict[str, Any], entry: Entry, suite: Suite, directory: Path) -> list[Path]:
     # Here, because pictures need matplotlib, which takes half a second to import.
-    from sglang_dynspec.replay_plots import draw_run, draw_shares  # noqa: PLC0415
+    from sglang_dynspec.replay.pictures import draw_run, draw_shares  # noqa: PLC0415
 
     pictures = [directory / "shares.png"]
     draw_shares(document, pictures[0])

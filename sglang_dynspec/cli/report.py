@@ -12,8 +12,8 @@ from rich.table import Table
 
 from sglang_dynspec.cli._output import AsJson, print_json, print_table
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.report import PhaseRow, draw_timeline, phase_rows, phases_by_batch_size
 from sglang_dynspec.trace import Trace, read_trace
+from sglang_dynspec.trace.phases import PhaseRow, draw_timeline, phase_rows, phases_by_batch_size
 
 
 def command(

@@ -5,13 +5,13 @@ What outcomes say about speculation, and what follows from it.
 import logging
 from typing import Any
 
-from sglang_dynspec._log import structured
+from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.counters import Counters
-from sglang_dynspec.guard.exploration import Exploration
+from sglang_dynspec.guard.probe_budget import Exploration
 from sglang_dynspec.guard.quarantine import Quarantine
 from sglang_dynspec.guard.rates import Rates, is_usable
 from sglang_dynspec.guard.watchdog import Watchdog
+from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Outcome
 
 #: Plain rounds between two upkeep passes, in a configuration that is not resolved.

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sglang_dynspec.config import Config
-from sglang_dynspec.counters import (
+from sglang_dynspec.account.counters import (
     HELD_DEAD_BAND,
     HELD_DWELL,
     HELD_EXPLORATION,
@@ -19,9 +18,10 @@ from sglang_dynspec.counters import (
     HOLDS,
     Counters,
 )
+from sglang_dynspec.config import Config
 from sglang_dynspec.guard.evidence import Evidence
-from sglang_dynspec.guard.pace import Pace
 from sglang_dynspec.guard.policy_calls import PolicyCalls
+from sglang_dynspec.guard.switch_rate import Pace
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Policy
 

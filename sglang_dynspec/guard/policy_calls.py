@@ -6,10 +6,10 @@ import logging
 import math
 from collections.abc import Callable
 
-from sglang_dynspec._log import describe, structured
+from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.counters import Counters
 from sglang_dynspec.errors import PolicyError
+from sglang_dynspec.log import describe, structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Policy
 

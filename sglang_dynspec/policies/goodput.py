@@ -2,12 +2,12 @@
 `Goodput`: the depth that delivers the most tokens per second, by what was measured.
 """
 
-from sglang_dynspec._log import structured
-from sglang_dynspec.acceptance import AcceptanceModel
-from sglang_dynspec.cost import Calibration, CostModel
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.estimates.acceptance import AcceptanceModel
+from sglang_dynspec.estimates.cost_model import Calibration, CostModel
+from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
-from sglang_dynspec.policies._exploration import Exploration
+from sglang_dynspec.policies._probing import Exploration
 from sglang_dynspec.policies._prospects import Forecast, Prospects
 from sglang_dynspec.policy import Limits, Policy
 

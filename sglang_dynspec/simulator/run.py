@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sglang_dynspec._plugins import build_policy, find_policy
+from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.counters import Counters
+from sglang_dynspec.loading.plugins import build_policy, find_policy
 from sglang_dynspec.observation import Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
-from sglang_dynspec.rounds import Rounds
+from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec.simulator.engine import SyntheticEngine
 from sglang_dynspec.simulator.scenario import Scenario
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sglang_dynspec._sources import closest
+from sglang_dynspec.config.sources import closest
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.simulator.drafts import CHAT, FAIR, GOOD, SHORT_SIGHTED
 from sglang_dynspec.simulator.levels import phases, wave, wobble

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from sglang_dynspec._plugins import build_policy, find_policy
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.loading.plugins import build_policy, find_policy
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
 from sglang_dynspec.testing.runs import run_policy

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from sglang_dynspec._plugins import build_policy, find_policy
+from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.counters import Counters
+from sglang_dynspec.loading.plugins import build_policy, find_policy
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
-from sglang_dynspec.rounds import Rounds
+from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec.testing.drafts import Acceptance, Drafts
 
 #: A batch size per round, or phases of (batch size, rounds).

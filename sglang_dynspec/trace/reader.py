@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from sglang_dynspec.errors import TraceError
-from sglang_dynspec.trace.records import VERSION, VERSION_KEY, Trace, TraceHeader, TraceRound
+from sglang_dynspec.trace.format import VERSION, VERSION_KEY, Trace, TraceHeader, TraceRound
 
 #: Check types and ranges; fields of a later version are left out.
 _ROUND = TypeAdapter(TraceRound)

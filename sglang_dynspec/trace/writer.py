@@ -19,7 +19,7 @@ from typing import Any
 
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.observation import Observation, Outcome, Plan
-from sglang_dynspec.trace.records import VERSION, VERSION_KEY, TraceHeader
+from sglang_dynspec.trace.format import VERSION, VERSION_KEY, TraceHeader
 
 #: Seconds between two writes to the file.
 FLUSH_INTERVAL = 1.0

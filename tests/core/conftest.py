@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from sglang_dynspec import Config, Limits, Outcome, Plan, Policy
-from sglang_dynspec.counters import Counters
+from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.guard import Guard
-from sglang_dynspec.rounds import Rounds
+from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec.trace import TraceHeader, TraceWriter
 from tests.core.scripted import Asking, Clock, observation
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_dynspec import Outcome
-from sglang_dynspec.acceptance import AcceptanceModel
+from sglang_dynspec.estimates.acceptance import AcceptanceModel
 
 
 def ran(depth, accepted, index=0, **fields):

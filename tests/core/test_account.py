@@ -6,8 +6,8 @@ import math
 import pytest
 
 from sglang_dynspec import Outcome, Plan
-from sglang_dynspec._decision import describe_decision
-from sglang_dynspec._timed import LARGEST_TABLE, TimedTable
+from sglang_dynspec.account.timed import LARGEST_TABLE, TimedTable
+from sglang_dynspec.rounds.decision import describe_decision
 from tests.core.scripted import Scripted
 
 DEPTHS = (0, 1, 3)

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from sglang_dynspec import ConfigError
-from sglang_dynspec.calibration import Calibration, CostCell
-from sglang_dynspec.cost import CostModel
+from sglang_dynspec.estimates.calibration import Calibration, CostCell
+from sglang_dynspec.estimates.cost_model import CostModel
 
 CELL = {"depth": 0, "batch_size": 1, "seconds": 0.01, "rounds": 64, "seq_len_sum": 100.0}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sglang_dynspec._cells import Cell, bucket_of
+from sglang_dynspec.estimates.cells import Cell, bucket_of
 
 
 class TestCell:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from sglang_dynspec import Outcome, Plan, __version__
 from sglang_dynspec.cli import _app, build_app
-from sglang_dynspec.flags import FLAGS
+from sglang_dynspec.config.flags import FLAGS
 from sglang_dynspec.trace import TraceHeader, TraceWriter
 
 

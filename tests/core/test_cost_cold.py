@@ -2,7 +2,7 @@
 
 import pytest
 
-from sglang_dynspec.cost import CostModel
+from sglang_dynspec.estimates.cost_model import CostModel
 from tests.core.timed import MS, measured, ran, seconds
 
 #: What the first round of a depth took on an H200; the next ones took 6.

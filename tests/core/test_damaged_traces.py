@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from sglang_dynspec import ConfigError, Outcome, Plan, TraceError
 from sglang_dynspec.cli import build_app
-from sglang_dynspec.replay_suites import Entry
-from sglang_dynspec.replay_trace import replay_trace
+from sglang_dynspec.replay.recorded import replay_trace
+from sglang_dynspec.replay.suites import Entry
 from sglang_dynspec.trace import read_header, read_trace
 
 HEADER = {"dynspec_trace": 1, "depths": [0, 1, 3], "policy": "goodput"}

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from sglang_dynspec import Config, Outcome, Plan
-from sglang_dynspec.counters import HELD_EXPLORATION
-from sglang_dynspec.guard.exploration import Exploration
+from sglang_dynspec.account.counters import HELD_EXPLORATION
+from sglang_dynspec.guard.probe_budget import Exploration
 from sglang_dynspec.guard.rates import Rates
 from tests.core.scripted import Scripted
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from sglang_dynspec import Outcome
-from sglang_dynspec.cost import Cost
+from sglang_dynspec.estimates.cost_model import Cost
 from sglang_dynspec.policies import Goodput
-from sglang_dynspec.policies._exploration import Exploration
+from sglang_dynspec.policies._probing import Exploration
 from sglang_dynspec.policies._prospects import Prospects
 from sglang_dynspec.policies.goodput import MEASURING
 from sglang_dynspec.simulator import find_scenario, run_scenario

@@ -1,7 +1,7 @@
 import pytest
 
 from sglang_dynspec import Plan
-from sglang_dynspec.counters import HELD_DEAD_BAND, HELD_DWELL, HOLDS
+from sglang_dynspec.account.counters import HELD_DEAD_BAND, HELD_DWELL, HOLDS
 from tests.core.scripted import OUTCOME, Clock, Scripted, plans
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglang_dynspec import Config, Limits, Outcome, Plan
-from sglang_dynspec.counters import Counters
+from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.guard import Guard
 from tests.core.scripted import DEPTHS, GARBAGE, Scripted, observation
 

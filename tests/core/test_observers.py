@@ -84,7 +84,7 @@ def test_a_keyboard_interrupt_passes(manager, cycle):
 def test_nothing_is_called_where_nobody_listens(manager, cycle, monkeypatch):
     run = cycle(Threshold(batch_size=8), config=Config(min_dwell=1), hooks=manager)
     monkeypatch.setattr(
-        "sglang_dynspec._observers.Observers.tell", lambda *_, **__: pytest.fail("called")
+        "sglang_dynspec.rounds.observers.Observers.tell", lambda *_, **__: pytest.fail("called")
     )
     run(1)
     run(9)

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from sglang_dynspec import Config, Plan
-from sglang_dynspec.counters import HELD_SWITCH_RATE
-from sglang_dynspec.guard.pace import Pace
+from sglang_dynspec.account.counters import HELD_SWITCH_RATE
+from sglang_dynspec.guard.switch_rate import Pace
 from tests.core.scripted import Scripted
 
 

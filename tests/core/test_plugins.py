@@ -4,8 +4,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from sglang_dynspec import Config, ConfigError, Limits, Plan, Policy, hookimpl
-from sglang_dynspec import _plugins as plugins
-from sglang_dynspec._policy_infos import list_policies, policy_info
+from sglang_dynspec.loading import plugins
+from sglang_dynspec.loading.infos import list_policies, policy_info
 from sglang_dynspec.policies import Threshold
 
 MODULE = '''

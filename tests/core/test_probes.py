@@ -3,8 +3,8 @@
 import pytest
 
 from sglang_dynspec import Config, Plan, hookimpl
-from sglang_dynspec._plugins import plugin_manager
-from sglang_dynspec.counters import HELD_DWELL
+from sglang_dynspec.account.counters import HELD_DWELL
+from sglang_dynspec.loading.plugins import plugin_manager
 from tests.core.scripted import Scripted, plans
 
 STAY = Plan(depth=0)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sglang_dynspec._proportion import Proportion
+from sglang_dynspec.estimates.proportion import Proportion
 
 #: Requests of a large batch.
 MANY = 128

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sglang_dynspec import Config, Plan, Policy
-from sglang_dynspec.counters import HELD_NEVER_WORSE
+from sglang_dynspec.account.counters import HELD_NEVER_WORSE
 from sglang_dynspec.guard.quarantine import Quarantine
 from sglang_dynspec.guard.rates import Rates
 from sglang_dynspec.policies import Always

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from sglang_dynspec import ConfigError
-from sglang_dynspec import replay as replaying
-from sglang_dynspec.replay import mean_share, replay, shares_by_scenario
-from sglang_dynspec.replay_suites import (
+from sglang_dynspec.replay import suite_run as replaying
+from sglang_dynspec.replay.suite_run import mean_share, replay, shares_by_scenario
+from sglang_dynspec.replay.suites import (
     BOUNDS,
     Entry,
     Suite,

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from sglang_dynspec.replay_checks import check
+from sglang_dynspec.replay.checks import check
 
 SCENARIOS = [
     {"name": "still", "stationary": True, "expected": 3},

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sglang_dynspec.replay import described
-from sglang_dynspec.replay_checks import check
+from sglang_dynspec.replay.checks import check
+from sglang_dynspec.replay.suite_run import described
 from sglang_dynspec.simulator import scenarios
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "replay.json"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sglang_dynspec.replay import replay
-from sglang_dynspec.replay_checks import check
-from sglang_dynspec.replay_suites import Entry, suites
+from sglang_dynspec.replay.checks import check
+from sglang_dynspec.replay.suite_run import replay
+from sglang_dynspec.replay.suites import Entry, suites
 from sglang_dynspec.simulator import find_scenario, run_scenario, score
 
 GOODPUT = Entry(name="goodput", policy="goodput")

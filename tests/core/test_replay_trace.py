@@ -6,8 +6,8 @@ from itertools import chain
 import pytest
 
 from sglang_dynspec import ConfigError, Plan, Policy
-from sglang_dynspec.replay_suites import UNGUARDED, Entry
-from sglang_dynspec.replay_trace import ENOUGH, Missing, replay_trace
+from sglang_dynspec.replay.recorded import ENOUGH, Missing, replay_trace
+from sglang_dynspec.replay.suites import UNGUARDED, Entry
 from sglang_dynspec.simulator import find_scenario, run_scenario, score
 from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
 

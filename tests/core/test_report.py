@@ -5,8 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from sglang_dynspec.report import Phase, PhaseRow, draw_timeline, phase_rows, phases_by_batch_size
 from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
+from sglang_dynspec.trace.phases import (
+    Phase,
+    PhaseRow,
+    draw_timeline,
+    phase_rows,
+    phases_by_batch_size,
+)
 
 
 def make(*stretches, periods=True):

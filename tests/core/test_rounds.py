@@ -5,7 +5,7 @@ import pytest
 
 from sglang_dynspec import Config, ConfigError, Outcome, Plan, Policy
 from sglang_dynspec.policies import Always, Never, Threshold
-from sglang_dynspec.rounds import EXACT_SAMPLING, FORCED, IN_FLIGHT, Rounds
+from sglang_dynspec.rounds.rounds import EXACT_SAMPLING, FORCED, IN_FLIGHT, Rounds
 from tests.core.conftest import DEPTHS
 
 pytest_plugins = ["sglang_dynspec.testing"]

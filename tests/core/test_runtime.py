@@ -3,7 +3,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from sglang_dynspec import Config, ConfigError, _runtime, disable, enable
+from sglang_dynspec import Config, ConfigError, disable, enable
+from sglang_dynspec.config import enabling
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +17,7 @@ def armed(monkeypatch):
             return calls.append
 
     monkeypatch.setattr(
-        _runtime, "entry_points", lambda group: [Arm(name="engine", value="x:y", group=group)]
+        enabling, "entry_points", lambda group: [Arm(name="engine", value="x:y", group=group)]
     )
     monkeypatch.delenv("SGLANG_PLUGINS", raising=False)
     monkeypatch.setenv("SGLANG_DYNSPEC", "x")
@@ -65,7 +66,7 @@ def test_an_engine_side_that_fails_enables_nothing(monkeypatch):
     def fail(_):
         raise RuntimeError
 
-    monkeypatch.setattr(_runtime, "_arm", lambda: fail)
+    monkeypatch.setattr(enabling, "_arm", lambda: fail)
     with pytest.raises(RuntimeError):
         enable()
     assert "SGLANG_DYNSPEC" not in os.environ
@@ -76,6 +77,6 @@ def test_an_engine_side_that_fails_enables_nothing(monkeypatch):
 
 
 def test_no_engine_side(monkeypatch):
-    monkeypatch.setattr(_runtime, "entry_points", lambda group: [])
+    monkeypatch.setattr(enabling, "entry_points", lambda group: [])
     with pytest.raises(ConfigError, match="an entry point in the group"):
         enable()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sglang_dynspec._server_pace import ServerPace
+from sglang_dynspec.estimates.slowdown import ServerPace
 
 
 def factors(pace, *rounds, start=0):

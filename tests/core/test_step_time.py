@@ -1,8 +1,8 @@
 """The linear model of a round's cost."""
 
-from sglang_dynspec._cells import Cell, Row
-from sglang_dynspec._step_time import StepTime
-from sglang_dynspec.cost import CostModel
+from sglang_dynspec.estimates.cells import Cell, Row
+from sglang_dynspec.estimates.cost_model import CostModel
+from sglang_dynspec.estimates.step_time import StepTime
 from tests.core.timed import ran
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from sglang_dynspec import hookimpl
-from sglang_dynspec._plugins import plugin_manager
-from sglang_dynspec._warm_up import WarmUp
+from sglang_dynspec.loading.plugins import plugin_manager
+from sglang_dynspec.rounds.warm_up import WarmUp
 from tests.core.test_rounds import Recorder
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sglang_dynspec import Config, Outcome, Plan, Policy
-from sglang_dynspec.counters import HELD_WATCHDOG
+from sglang_dynspec.account.counters import HELD_WATCHDOG
 from sglang_dynspec.guard import WATCHDOG_RETRY
 from sglang_dynspec.guard.watchdog import Watchdog
 from sglang_dynspec.policies import Always

@@ -1,7 +1,7 @@
 """Rounds that were timed, on a server whose costs are linear in all that counts."""
 
 from sglang_dynspec import Outcome
-from sglang_dynspec.cost import CostModel
+from sglang_dynspec.estimates.cost_model import CostModel
 
 MS = 1e-3
 

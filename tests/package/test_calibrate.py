@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sglang_dynspec.calibration import Calibration
 from sglang_dynspec.errors import ConfigError, ServerError
+from sglang_dynspec.estimates.calibration import Calibration
 from sglang_dynspec_hooks.commands import _server
 from sglang_dynspec_hooks.commands._measuring import batch_sizes, measure
 from sglang_dynspec_hooks.commands._server import Server

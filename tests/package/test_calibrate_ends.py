@@ -14,8 +14,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sglang_dynspec.calibration import Calibration, CostCell
 from sglang_dynspec.errors import ConfigError, ServerError
+from sglang_dynspec.estimates.calibration import Calibration, CostCell
 from sglang_dynspec_hooks.commands import _server
 from sglang_dynspec_hooks.commands._server import Server
 from sglang_dynspec_hooks.commands._signals import terminable

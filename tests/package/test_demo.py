@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sglang_dynspec.report import Phase
 from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
+from sglang_dynspec.trace.phases import Phase
 from sglang_dynspec_hooks.commands import _demo_result
 from sglang_dynspec_hooks.commands._demo_load import Answer, Ramp
 from sglang_dynspec_hooks.commands._demo_result import Estimate, _estimate, _estimate_table, _faults

@@ -13,7 +13,7 @@ import pytest
 
 from sglang_dynspec import Config
 from sglang_dynspec.cli import build_app
-from sglang_dynspec.flags import FLAGS
+from sglang_dynspec.config.flags import FLAGS
 from sglang_dynspec_hooks import _version
 from tests.package.conftest import ROOT, LightEnvironment, run
 
@@ -88,7 +88,7 @@ def test_the_policys_tests_pass_with_sglangs_engine(project: Path) -> None:
 
 
 _SERVE = """
-from sglang_dynspec._plugins import find_policy, plugin_manager
+from sglang_dynspec.loading.plugins import find_policy, plugin_manager
 plugin_manager().hook.dynspec_depth_changed(old=3, new=0, reason="many and short")
 print(find_policy("mine:LongOrFew").__doc__)
 """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sglang_dynspec.flags import FLAGS
+from sglang_dynspec.config.flags import FLAGS
 from sglang_dynspec_hooks import entry
 from sglang_dynspec_hooks.seams import add_cli_args, from_cli_args
 from tests.seams.harness import Resolver, run

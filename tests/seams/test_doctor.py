@@ -148,12 +148,10 @@ def test_a_changed_signature(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_policy_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sglang_dynspec import _policy_infos
+    from sglang_dynspec.loading import infos
 
-    broken = _policy_infos.PolicyInfo(
-        name="broken", target="no_such:Policy", documentation="", options={}
-    )
-    monkeypatch.setattr(_policy_infos, "list_policies", lambda: [broken])
+    broken = infos.PolicyInfo(name="broken", target="no_such:Policy", documentation="", options={})
+    monkeypatch.setattr(infos, "list_policies", lambda: [broken])
     status, lines = doctor()
     assert status == 1
     assert failures(lines)[0].startswith("FAIL policy broken: expected a policy's name")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sglang_dynspec.calibration import Calibration, CostCell, Identity
 from sglang_dynspec.errors import ServerError
+from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
 from sglang_dynspec_hooks.commands._signals import undisturbed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sglang_dynspec.calibration import Calibration
+    from sglang_dynspec.estimates.calibration import Calibration
     from sglang_dynspec_hooks.commands._measuring import Measured
     from sglang_dynspec_hooks.commands._server import Server
 

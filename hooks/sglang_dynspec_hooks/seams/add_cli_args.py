@@ -69,7 +69,7 @@ def handler(result: None, parser: argparse.ArgumentParser) -> None:  # noqa: ARG
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
-    from sglang_dynspec.flags import FLAGS
+    from sglang_dynspec.config.flags import FLAGS
 
     dests = {}
     group: Any = None

@@ -88,7 +88,7 @@ def _finish(server_args: Any, config: Config) -> None:
     """Refuse what SGLang resolved to, try the policy, and say what will run."""
     from sglang.srt.arg_groups.overrides import resolving_view
 
-    from sglang_dynspec._plugins import load_policy, plugin_manager
+    from sglang_dynspec.loading.plugins import load_policy, plugin_manager
     from sglang_dynspec.policy import Limits
     from sglang_dynspec_hooks.identity import identity_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sglang_dynspec.replay import shares_by_scenario
+from sglang_dynspec.replay.suite_run import shares_by_scenario
 from sglang_dynspec.simulator import ScenarioRun
 from sglang_dynspec.simulator.scoring import true_rates
 

@@ -2,7 +2,7 @@
 What upkeep passes cost, and how many plain rounds pay one.
 """
 
-from sglang_dynspec._cells import bucket_of
+from sglang_dynspec.estimates.cells import bucket_of
 
 #: Cost of a pass before one was measured, as a share of a plain round, and share of plain rounds
 #: that pay one before any was seen.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sglang_dynspec.replay import mean_share, shares_by_scenario
+from sglang_dynspec.replay.suite_run import mean_share, shares_by_scenario
 
 #: The bounds, each stated once.
 STEADY_SHARE: Final = 0.98

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import log
 from operator import mul
 
-from sglang_dynspec._cells import TWICE, USUAL, Cell, Row
+from sglang_dynspec.estimates.cells import TWICE, USUAL, Cell, Row
 
 #: Target tokens in a round from which each further one costs more, and up to which the first ones
 #: cost more than later ones (more experts are touched, more kernels fill up).

@@ -13,8 +13,8 @@ mixture of depths runs.
 from collections import Counter
 from math import exp, sqrt
 
-from sglang_dynspec._expected import Expected, expected_tokens
-from sglang_dynspec._proportion import EVIDENCE, Proportion
+from sglang_dynspec.estimates.expected import Expected, expected_tokens
+from sglang_dynspec.estimates.proportion import EVIDENCE, Proportion
 from sglang_dynspec.observation import Outcome
 
 __all__ = ["AcceptanceModel", "Expected"]

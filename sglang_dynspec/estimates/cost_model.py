@@ -4,12 +4,12 @@ What a round costs: seconds by depth, batch size and length of context.
 
 from math import exp, log, log2, sqrt
 
-from sglang_dynspec._cells import HALF, TWICE, USUAL, Cell, Row, bucket_of
-from sglang_dynspec._cost import Cost
-from sglang_dynspec._server_pace import ServerPace
-from sglang_dynspec._step_time import StepTime
-from sglang_dynspec._upkeep_cost import UpkeepCost
-from sglang_dynspec.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.cells import HALF, TWICE, USUAL, Cell, Row, bucket_of
+from sglang_dynspec.estimates.cost import Cost
+from sglang_dynspec.estimates.slowdown import ServerPace
+from sglang_dynspec.estimates.step_time import StepTime
+from sglang_dynspec.estimates.upkeep_cost import UpkeepCost
 from sglang_dynspec.observation import Outcome
 
 __all__ = ["Calibration", "Cost", "CostCell", "CostModel", "Identity"]

@@ -21,11 +21,11 @@ from typing import Any
 import pluggy
 
 from sglang_dynspec import hookspecs
-from sglang_dynspec._log import describe
-from sglang_dynspec._options import validated_options
-from sglang_dynspec._sources import closest
 from sglang_dynspec.config import Config
+from sglang_dynspec.config.sources import closest
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.loading.options import validated_options
+from sglang_dynspec.log import describe
 from sglang_dynspec.marker import PROJECT
 from sglang_dynspec.policy import Limits, Policy
 

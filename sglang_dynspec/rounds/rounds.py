@@ -14,15 +14,15 @@ from typing import Any
 
 import pluggy
 
-from sglang_dynspec._decision import describe_decision
-from sglang_dynspec._log import describe, structured
-from sglang_dynspec._observers import Observers
-from sglang_dynspec._warm_up import WarmUp
+from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.counters import Counters
 from sglang_dynspec.guard import Guard
+from sglang_dynspec.log import describe, structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Policy
+from sglang_dynspec.rounds.decision import describe_decision
+from sglang_dynspec.rounds.observers import Observers
+from sglang_dynspec.rounds.warm_up import WarmUp
 from sglang_dynspec.trace import TraceWriter
 
 #: A depth was forced from outside.

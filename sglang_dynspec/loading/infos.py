@@ -5,10 +5,10 @@ What is to be said of a policy before it runs.
 import inspect
 from dataclasses import dataclass
 
-from sglang_dynspec._log import describe
-from sglang_dynspec._options import option_defaults
-from sglang_dynspec._plugins import FAULTS, find_policy, policy_targets
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.loading.options import option_defaults
+from sglang_dynspec.loading.plugins import FAULTS, find_policy, policy_targets
+from sglang_dynspec.log import describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from sglang_dynspec._log import describe
-from sglang_dynspec._sources import closest
 from sglang_dynspec.config import Config
+from sglang_dynspec.config.sources import closest
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.log import describe
 from sglang_dynspec.policy import Policy
 
 _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

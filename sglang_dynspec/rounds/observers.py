@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pluggy
 from structlog.stdlib import BoundLogger
 
-from sglang_dynspec._log import describe
-from sglang_dynspec.counters import Counters
+from sglang_dynspec.account.counters import Counters
+from sglang_dynspec.log import describe
 
 #: For each plugin that implements a hook: its name, and what calls it alone.
 Callers = tuple[tuple[str, Callable[..., object]], ...]

@@ -16,7 +16,7 @@ from typing import Any
 
 from sglang_dynspec._version import __version__
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.replay_suites import TUNED, Entry, Suite, baselines, threshold_grid
+from sglang_dynspec.replay.suites import TUNED, Entry, Suite, baselines, threshold_grid
 from sglang_dynspec.simulator import Scenario, find_scenario, run_scenario, score
 
 #: Told how many tasks are done, and of how many.

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sglang_dynspec.counters import ratio
+from sglang_dynspec.account.counters import ratio
 from sglang_dynspec.trace import Trace, TraceRound
 
 #: Stretches shorter than this many rounds do not make a phase of their own.

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from typing import Any, Final
 
-from sglang_dynspec._plugins import load_policy
-from sglang_dynspec.config import DEEPEST, Config
-from sglang_dynspec.counters import ratio
+from sglang_dynspec.account.counters import ratio
+from sglang_dynspec.config.model import DEEPEST, Config
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.loading.plugins import load_policy
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits
-from sglang_dynspec.replay_suites import Entry
-from sglang_dynspec.rounds import Rounds
+from sglang_dynspec.replay.suites import Entry
+from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec.simulator.run import silent_logger
 from sglang_dynspec.simulator.server import GRAPH_SIZES
 from sglang_dynspec.trace import Trace, TraceRound

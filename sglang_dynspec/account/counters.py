@@ -5,7 +5,7 @@ What has happened since the server started, as plain numbers.
 from collections.abc import Iterable
 from typing import Any
 
-from sglang_dynspec._timed import TimedTable
+from sglang_dynspec.account.timed import TimedTable
 from sglang_dynspec.observation import Outcome
 
 #: The guard held a change because the depth in force was too young.

@@ -15,8 +15,8 @@ from pydantic import (
     field_validator,
 )
 
-from sglang_dynspec import _sources
-from sglang_dynspec._files import check_name, check_readable
+from sglang_dynspec.config import sources as _sources
+from sglang_dynspec.config.files import check_name, check_readable
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.trace import check_trace_path
 

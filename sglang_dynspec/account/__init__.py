@@ -1,0 +1,3 @@
+"""
+The account: what has happened since the server started, as plain numbers.
+"""

@@ -1,0 +1,3 @@
+"""
+Finding what others wrote, policies and observers, and checking what they are given.
+"""
