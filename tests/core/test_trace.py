@@ -3,6 +3,7 @@ import json
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,12 @@ class TestWriting:
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        # Full from the start: the first write of the writer's thread blocks, and keeps its lock.
+        filler = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while os.write(filler, b"x" * 512):
+                pass
+        os.close(filler)
         try:
             writer = open_writer(pipe, flush_interval=0.001)
             while not writer._write_lock.locked():

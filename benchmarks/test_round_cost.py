@@ -1,23 +1,29 @@
-"""What a decision costs: it is paid between two rounds of every server."""
+"""
+What the core costs a round: observation, plan, guard and outcome, with a policy that does little.
 
-from sglang_dynspec import Config, Observation, Outcome
+    python -m pytest benchmarks/test_round_cost.py --benchmark-columns=median,iqr,max
+
+The bound to keep is a median of 25 us at 64 requests, on an idle core. A round takes milliseconds.
+"""
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from sglang_dynspec import Config, Limits, Observation, Outcome
 from sglang_dynspec.policies import DepthTable
-from sglang_dynspec.rounds import Rounds
-
-#: Seconds. A round takes milliseconds.
-LIMIT = 25e-6
+from sglang_dynspec.rounds.rounds import Rounds
 
 BATCH = 64
 
 
-def test_one_cycle_is_cheap(benchmark, limits):
+def test_one_cycle(benchmark: BenchmarkFixture) -> None:
+    limits = Limits(depths=(0, 1, 3))
     policy = DepthTable(table={"1-16": 3, "17-128": 1, "129-": 0})
     policy.configure(limits)
     rounds = Rounds(policy=policy, config=Config().resolve(None), depths=limits.depths)
     lengths = list(range(100, 100 + BATCH))
     drafts = [row % 2 for row in range(BATCH)]
 
-    def one_cycle():
+    def one_cycle() -> None:
         observation = Observation(
             batch_size=BATCH,
             padded_batch_size=BATCH,
@@ -48,5 +54,3 @@ def test_one_cycle_is_cheap(benchmark, limits):
 
     assert rounds.counters.rounds > 0
     assert rounds.counters.rounds_by_depth[1] == rounds.counters.rounds
-    # --benchmark-disable runs it once and measures nothing.
-    assert benchmark.disabled or benchmark.stats.stats.median <= LIMIT
