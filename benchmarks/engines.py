@@ -89,8 +89,8 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def tiny(arguments: dict[str, Any]) -> dict[str, Any]:
     """The same engine on the CPU with a tiny model, to rehearse the benchmark."""
-    from sglang_dynspec_hooks.cpu.environment import engine_args
-    from sglang_dynspec_hooks.cpu.models import build
+    from sglang_dynspec_cpu.environment import engine_args
+    from sglang_dynspec_cpu.models import build
 
     pair = build("random", None)
     speculates = "speculative_algorithm" in arguments
@@ -122,7 +122,7 @@ def serve(name: str, options: argparse.Namespace) -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # SGLang may print
     if options.tiny:
-        from sglang_dynspec_hooks.cpu.environment import prepare_environment
+        from sglang_dynspec_cpu.environment import prepare_environment
 
         prepare_environment()
     if name == "stock_off_cold":
@@ -136,7 +136,7 @@ def serve(name: str, options: argparse.Namespace) -> None:
         sglang_dynspec.enable(depths=options.depths, trace=f"{options.logs}/{name}.jsonl")
     if name == "ours":
         import sglang_dynspec
-        from sglang_dynspec_hooks.cpu.scripted import UNBOUNDED
+        from sglang_dynspec_cpu.scripted import UNBOUNDED
 
         sglang_dynspec.enable(
             policy="switching:Timed",
@@ -151,7 +151,7 @@ def serve(name: str, options: argparse.Namespace) -> None:
     engine = sglang.Engine(**engine_arguments(name, options))
     loop = asyncio.get_event_loop()
     if name == "auto_warm":
-        from sglang_dynspec_hooks.warm_up import warm_up
+        from sglang_dynspec_hooks.launch.warm_up import warm_up
 
         # An HTTP server runs it for `--warmups dynspec`.
         if not loop.run_until_complete(warm_up("null", engine.tokenizer_manager)):

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from engines import DECIDING, NAMED, PROMPT, Child, serve
 from switching import STRETCH, switch_costs
 
-from sglang_dynspec_hooks.cpu import scripted
+from sglang_dynspec_cpu import scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

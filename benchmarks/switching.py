@@ -10,7 +10,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from sglang_dynspec_hooks.cpu.scripted import Scripted
+from sglang_dynspec_cpu.scripted import Scripted
 
 #: Rounds at one depth between two switches. With an upkeep window of 4 a pass falls on the middle.
 STRETCH = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sglang_dynspec.estimates.calibration import Identity
-from sglang_dynspec_hooks._version import installed_version
+from sglang_dynspec_hooks.contract.version import installed_version
 
 
 def identity_of(server_args: Any, *, gpu: str = "") -> Identity:

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sglang_dynspec.cli._output import AsJson, print_json, print_table
+from sglang_dynspec.cli.output import AsJson, print_json, print_table
 from sglang_dynspec.config.flags import FLAGS
 
 

@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sglang_dynspec.cli._output import AsJson, print_json, print_table
 from sglang_dynspec.cli._replay_tables import (
     check_table,
     figure_table,
@@ -20,6 +19,7 @@ from sglang_dynspec.cli._replay_tables import (
     share_table,
     trace_table,
 )
+from sglang_dynspec.cli.output import AsJson, print_json, print_table
 from sglang_dynspec.config import Config
 from sglang_dynspec.config.sources import closest
 from sglang_dynspec.errors import ConfigError

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sglang_dynspec.cli._output import AsJson, print_json, print_table
+from sglang_dynspec.cli.output import AsJson, print_json, print_table
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.trace import Trace, read_trace
 from sglang_dynspec.trace.phases import PhaseRow, draw_timeline, phase_rows, phases_by_batch_size

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sglang_dynspec_hooks.cpu.chain import ChainPlan
+from sglang_dynspec_cpu.chain import ChainPlan
 
 HEADS, KV_HEADS, SIZE, SLOTS = 4, 2, 8, 64
 

@@ -10,7 +10,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from sglang_dynspec_hooks.cpu.engine import EngineDiedError
+from sglang_dynspec_cpu.engine import EngineDiedError
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

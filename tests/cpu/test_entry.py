@@ -3,9 +3,9 @@
 import pytest
 
 from sglang_dynspec.errors import SeamError
-from sglang_dynspec_hooks._seam import Kind, Seam
-from sglang_dynspec_hooks.cpu import install
-from sglang_dynspec_hooks.cpu.entry import SWITCH
+from sglang_dynspec_cpu import install
+from sglang_dynspec_cpu.entry import SWITCH
+from sglang_dynspec_hooks.contract.seam import Kind, Seam
 from tests.cpu.test_environment import run_python
 
 HEAVY = ("torch", "sglang", "sgl_kernel", "pydantic", "sglang_dynspec")
@@ -16,7 +16,7 @@ def test_turned_off_it_imports_the_standard_library_alone(value):
     status, said = run_python(
         f"""
         import sys
-        from sglang_dynspec_hooks.cpu.entry import activate
+        from sglang_dynspec_cpu.entry import activate
         activate()
         print([name for name in {HEAVY} if name in sys.modules])
         """,
@@ -27,13 +27,13 @@ def test_turned_off_it_imports_the_standard_library_alone(value):
 
 def test_without_the_shadow_it_stops_the_process():
     status, said = run_python(
-        "from sglang_dynspec_hooks.cpu.entry import activate; activate()", {SWITCH: "1"}
+        "from sglang_dynspec_cpu.entry import activate; activate()", {SWITCH: "1"}
     )
     assert status == 1
     assert said.startswith("dynspec_cpu: expected the sgl_kernel of ")
     assert "; found " in said
     assert said.endswith(
-        "; start in the environment of sglang_dynspec_hooks.cpu.engine.prepare_environment"
+        "; start in the environment of sglang_dynspec_cpu.engine.prepare_environment"
     )
 
 
@@ -41,7 +41,7 @@ def test_the_detokenizer_gets_nothing():
     status, said = run_python(
         """
         import sys
-        from sglang_dynspec_hooks.cpu.entry import activate
+        from sglang_dynspec_cpu.entry import activate
         def run_detokenizer_process():
             activate()
         run_detokenizer_process()
@@ -75,7 +75,7 @@ def test_a_changed_or_missing_function_is_refused(target, found):
 
 def test_a_scheduler_gets_all_its_seams():
     status, said = run_python("""
-        from sglang_dynspec_hooks.cpu.environment import prepare_environment
+        from sglang_dynspec_cpu.environment import prepare_environment
         prepare_environment()
         import warnings
         warnings.simplefilter("ignore")
@@ -83,10 +83,10 @@ def test_a_scheduler_gets_all_its_seams():
         def run_scheduler_process():
             load_plugins()
         run_scheduler_process()
-        from sglang_dynspec_hooks._seam import confirm_wrapped
-        from sglang_dynspec_hooks.cpu import seams
+        from sglang_dynspec_hooks.contract.seam import confirm_wrapped
+        from sglang_dynspec_cpu import seams
         from sglang.srt.layers.attention import attention_registry
         confirm_wrapped(seams.scheduler())
         print(attention_registry.ATTENTION_BACKENDS["torch_native"].__module__)
     """)
-    assert (status, said) == (0, "sglang_dynspec_hooks.cpu.attention")
+    assert (status, said) == (0, "sglang_dynspec_cpu.attention")

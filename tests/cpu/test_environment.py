@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sglang_dynspec_hooks.cpu import environment
-from sglang_dynspec_hooks.cpu.entry import SWITCH
+from sglang_dynspec_cpu import environment
+from sglang_dynspec_cpu.entry import SWITCH
 
 
 def run_python(code, env=None):
@@ -39,7 +39,7 @@ def test_another_process_gets_the_shadow_first_and_keeps_its_own_settings():
 
 def test_this_process_imports_the_shadow():
     status, said = run_python("""
-        from sglang_dynspec_hooks.cpu.environment import prepare_environment
+        from sglang_dynspec_cpu.environment import prepare_environment
         prepare_environment()
         prepare_environment()
         import sys, sgl_kernel
@@ -65,7 +65,7 @@ def test_a_late_call_is_refused(module):
         import sys, types
         sys.modules["{module}"] = types.ModuleType("{module}")
         sys.modules["{module}"].__file__ = "/wheel/{module}.py"
-        from sglang_dynspec_hooks.cpu.environment import prepare_environment
+        from sglang_dynspec_cpu.environment import prepare_environment
         prepare_environment()
     """)
     assert status == 1

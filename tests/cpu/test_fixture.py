@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sglang_dynspec_hooks.cpu.fixture import EngineFactory
+from sglang_dynspec_cpu.fixture import EngineFactory
 
 
 class StandIn:

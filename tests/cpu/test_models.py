@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from sglang_dynspec_hooks.cpu import checkpoint, constructed, models, tokenizer
+from sglang_dynspec_cpu import checkpoint, constructed, models, tokenizer
 
 
 def weights_of(directory):

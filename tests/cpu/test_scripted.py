@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from sglang_dynspec import Observation
-from sglang_dynspec_hooks.cpu import scripted
+from sglang_dynspec_cpu import scripted
 
 
 def depths(script, count, seed=0):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sglang_dynspec_hooks.cpu import scripted
-from sglang_dynspec_hooks.cpu.engine import CpuEngine
+from sglang_dynspec_cpu import scripted
+from sglang_dynspec_cpu.engine import CpuEngine
 from tests.engine import workloads
 
 #: Prompt tokens per prefill pass, so that longer prompts come in chunks.

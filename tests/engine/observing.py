@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sglang_dynspec.policies.goodput import Goodput
-from sglang_dynspec_hooks.cpu.scripted import Scripted
+from sglang_dynspec_cpu.scripted import Scripted
 
 
 class Observing(Goodput):

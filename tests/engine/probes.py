@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sglang_dynspec_hooks.cpu.scripted import Scripted
+from sglang_dynspec_cpu.scripted import Scripted
 
 #: What plain rounds must not call, by the name the report uses.
 COUNTED = {
@@ -31,7 +31,7 @@ def functions_of_a_round() -> tuple[list[tuple[type, str]], list[tuple[type, str
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 
-    from sglang_dynspec_hooks.bridge import Bridge
+    from sglang_dynspec_hooks.bridge.bridge import Bridge
     from sglang_dynspec_hooks.worker.tiers import Tiers
     from sglang_dynspec_hooks.worker.upkeep import Upkeep
     from sglang_dynspec_hooks.worker.worker import DynspecWorkerMixin

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sglang_dynspec_hooks.cpu.constructed import PERIOD, constructed_pair
-from sglang_dynspec_hooks.cpu.tokenizer import FIRST_TEXT_ID
+from sglang_dynspec_cpu.constructed import PERIOD, constructed_pair
+from sglang_dynspec_cpu.tokenizer import FIRST_TEXT_ID
 from tests.engine.conftest import start
 
 DEPTH = 3

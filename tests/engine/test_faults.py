@@ -3,7 +3,7 @@
 import pytest
 
 from sglang_dynspec.testing import assert_lossless
-from sglang_dynspec_hooks.cpu.engine import CpuEngine
+from sglang_dynspec_cpu.engine import CpuEngine
 from tests.engine import workloads
 
 

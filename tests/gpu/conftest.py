@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sglang_dynspec_hooks.cpu import scripted
-from sglang_dynspec_hooks.cpu.models import GPU_SHAPE, random_pair
-from sglang_dynspec_hooks.cpu.process import EngineProcess
-from sglang_dynspec_hooks.cpu.records import Completion
+from sglang_dynspec_cpu import scripted
+from sglang_dynspec_cpu.answers import Completion
+from sglang_dynspec_cpu.models import GPU_SHAPE, random_pair
+from sglang_dynspec_cpu.process import EngineProcess
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

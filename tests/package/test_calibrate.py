@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from sglang_dynspec.errors import ConfigError, ServerError
 from sglang_dynspec.estimates.calibration import Calibration
+from sglang_dynspec_cpu.environment import engine_args
+from sglang_dynspec_cpu.models import build
+from sglang_dynspec_cpu.server import CpuServer
 from sglang_dynspec_hooks.commands import _server
 from sglang_dynspec_hooks.commands._measuring import batch_sizes, measure
 from sglang_dynspec_hooks.commands._server import Server
 from sglang_dynspec_hooks.commands.calibrate import command
-from sglang_dynspec_hooks.cpu.environment import engine_args
-from sglang_dynspec_hooks.cpu.models import build
-from sglang_dynspec_hooks.cpu.server import CpuServer
 from tests.package.make_believe import PASS, SECONDS, MakeBelieve
 
 URL = "http://server"

@@ -18,8 +18,8 @@ from sglang_dynspec.errors import ConfigError, ServerError
 from sglang_dynspec.estimates.calibration import Calibration, CostCell
 from sglang_dynspec_hooks.commands import _server
 from sglang_dynspec_hooks.commands._server import Server
-from sglang_dynspec_hooks.commands._signals import terminable
 from sglang_dynspec_hooks.commands.calibrate import command
+from sglang_dynspec_hooks.commands.signals import terminable
 from tests.package.make_believe import MakeBelieve
 
 #: What arrives, by when: a signal at a request of this path, with this many depths forced before.

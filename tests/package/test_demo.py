@@ -15,11 +15,11 @@ import pytest
 
 from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
 from sglang_dynspec.trace.phases import Phase
-from sglang_dynspec_hooks.commands import _demo_result
-from sglang_dynspec_hooks.commands._demo_load import Answer, Ramp
-from sglang_dynspec_hooks.commands._demo_result import Estimate, _estimate, _estimate_table, _faults
-from sglang_dynspec_hooks.cpu.records import EngineDiedError
-from sglang_dynspec_hooks.cpu.server import CpuServer, free_port
+from sglang_dynspec_cpu.answers import EngineDiedError
+from sglang_dynspec_cpu.demo import result as demo_result
+from sglang_dynspec_cpu.demo.load import Answer, Ramp
+from sglang_dynspec_cpu.demo.result import Estimate, _estimate, _estimate_table, _faults
+from sglang_dynspec_cpu.server import CpuServer, free_port
 from tests.package.conftest import run
 
 _PNG = b"\x89PNG"
@@ -157,7 +157,7 @@ def test_a_run_without_a_switch_says_why(
     switches: int, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("print_table", "phase_table", "_estimate_table"):
-        monkeypatch.setattr(_demo_result, name, lambda *_: None)
+        monkeypatch.setattr(demo_result, name, lambda *_: None)
     shown = dict.fromkeys(("trace_path", "picture", "out"), "file")
     result: Any = SimpleNamespace(
         **shown,
@@ -170,7 +170,7 @@ def test_a_run_without_a_switch_says_why(
         equal=3,
         seconds=1.0,
     )
-    _demo_result.print_result(result)
+    demo_result.print_result(result)
     printed = capsys.readouterr().out
     assert f"switches   {switches}" in printed
     assert ("one depth paid best" in printed) is said

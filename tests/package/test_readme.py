@@ -14,7 +14,7 @@ import pytest
 from sglang_dynspec import Config
 from sglang_dynspec.cli import build_app
 from sglang_dynspec.config.flags import FLAGS
-from sglang_dynspec_hooks import _version
+from sglang_dynspec_hooks.contract import version as sglang_version
 from tests.package.conftest import ROOT, LightEnvironment, run
 
 README = (ROOT / "README.md").read_text()
@@ -167,8 +167,8 @@ def test_the_serve_command_parses() -> None:
 
 def test_the_supported_range_is_the_one_that_is_checked() -> None:
     (row,) = [line for line in README.splitlines() if line.startswith("| SGLang |")]
-    assert row.startswith(f"| SGLang | {_version.SUPPORTED.removeprefix('==')}.")
-    assert _version.ALLOW_VERSION in row
+    assert row.startswith(f"| SGLang | {sglang_version.SUPPORTED.removeprefix('==')}.")
+    assert sglang_version.ALLOW_VERSION in row
 
 
 def _code() -> list[str]:

@@ -33,7 +33,7 @@ def metadata(dist_info: Path) -> Message:
 def test_the_top_level_is_our_two_packages(unpacked: Path, dist_info: Path) -> None:
     # Above all no top-level package called `hooks`, the directory one of them lives in.
     top = {path.name for path in unpacked.iterdir()} - {dist_info.name}
-    assert top == {"sglang_dynspec", "sglang_dynspec_hooks"}
+    assert top == {"sglang_dynspec", "sglang_dynspec_hooks", "sglang_dynspec_cpu"}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,7 @@ def test_the_top_level_is_our_two_packages(unpacked: Path, dist_info: Path) -> N
     [
         ("sglang_dynspec", ROOT / "sglang_dynspec"),
         ("sglang_dynspec_hooks", ROOT / "hooks" / "sglang_dynspec_hooks"),
+        ("sglang_dynspec_cpu", ROOT / "hooks" / "sglang_dynspec_cpu"),
     ],
 )
 def test_every_source_file_is_inside(unpacked: Path, package: str, source: Path) -> None:
@@ -59,8 +60,9 @@ def test_every_source_file_is_inside(unpacked: Path, package: str, source: Path)
     [
         "sglang_dynspec/py.typed",
         "sglang_dynspec_hooks/py.typed",
-        "sglang_dynspec_hooks/baseline.json",
-        "sglang_dynspec_hooks/cpu/shadow/sgl_kernel/__init__.py",
+        "sglang_dynspec_hooks/contract/baseline.json",
+        "sglang_dynspec_cpu/py.typed",
+        "sglang_dynspec_cpu/shadow-packages/sgl_kernel/__init__.py",
     ],
 )
 def test_data_files_are_inside(unpacked: Path, name: str) -> None:

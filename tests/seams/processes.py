@@ -73,7 +73,7 @@ def confirm() -> list[str]:
 
     from sglang_dynspec import SeamError
     from sglang_dynspec_hooks import seams
-    from sglang_dynspec_hooks._seam import confirm_wrapped
+    from sglang_dynspec_hooks.contract.seam import confirm_wrapped
 
     answers = []
     for _ in range(2):

@@ -94,7 +94,7 @@ def find_in_config(request: dict) -> dict:
     """Run a finder on a target of which only the configuration exists."""
     from types import SimpleNamespace
 
-    from sglang_dynspec_hooks import _finders
+    from sglang_dynspec_hooks.launch import finders as _finders
 
     config = SimpleNamespace(architectures=["DeepseekV32ForCausalLM"], **request["config"])
     # SGLang takes a configuration that is on the record already.
@@ -107,7 +107,7 @@ def find_in_defaults(request: dict) -> dict:
     from sglang.srt.arg_groups.overrides import resolving_view
     from sglang.srt.server_args import ServerArgs
 
-    from sglang_dynspec_hooks._refusals import RULES
+    from sglang_dynspec_hooks.launch.refusals import RULES
 
     rule = next(rule for rule in RULES if rule.name == request["finder_of_rule"])
     return {"found": rule.found(resolving_view(ServerArgs(model_path=request["model_path"])))}

@@ -8,9 +8,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from sglang_dynspec import SeamError
-from sglang_dynspec_hooks import _contract, _version, seams
-from sglang_dynspec_hooks._contract import Verdict
-from sglang_dynspec_hooks._seam import Called, Kind, Seam
+from sglang_dynspec_hooks import seams
+from sglang_dynspec_hooks.contract import comparison
+from sglang_dynspec_hooks.contract import version as sglang_version
+from sglang_dynspec_hooks.contract.comparison import Verdict
+from sglang_dynspec_hooks.contract.seam import Called, Kind, Seam
 
 RECORDS = seams.records()
 RECORD = Called(target="sglang.module.function", parameters=("a", "b"))
@@ -18,14 +20,15 @@ RECORD = Called(target="sglang.module.function", parameters=("a", "b"))
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.target)
 def test_every_function_is_as_recorded(record: Seam | Called) -> None:
-    (finding,) = _contract.examine([record], _version.installed_version())
+    (finding,) = comparison.examine([record], sglang_version.installed_version())
     assert (finding.verdict, finding.found) == (Verdict.FITS, "the recorded body")
 
 
 def test_the_baseline_has_no_other_functions() -> None:
-    baseline = _contract.read_baseline()
-    assert list(baseline) == [_version.installed_version()]
-    assert set(baseline[_version.installed_version()]) == {record.target for record in RECORDS}
+    baseline = comparison.read_baseline()
+    installed = sglang_version.installed_version()
+    assert list(baseline) == [installed]
+    assert set(baseline[installed]) == {record.target for record in RECORDS}
 
 
 def test_no_function_is_recorded_twice() -> None:
@@ -38,7 +41,7 @@ def test_every_seam_says_why(hook: seams.Hook) -> None:
     assert len(hook.seam.reason) > 20
     assert len(hook.seam.removal) > 20
     assert hook.seam.kind is not Kind.REPLACE
-    assert _version.is_supported(_version.installed_version(), hook.seam.sglang)
+    assert sglang_version.is_supported(sglang_version.installed_version(), hook.seam.sglang)
 
 
 @pytest.fixture
@@ -48,18 +51,18 @@ def root(tmp_path: Path) -> Path:
     return package
 
 
-def examine(root: Path, source: str | None, digest: str = "") -> _contract.Finding:
+def examine(root: Path, source: str | None, digest: str = "") -> comparison.Finding:
     if source is not None:
         (root / "module.py").write_text(source, encoding="utf-8")
     baseline = {"1.0": {RECORD.target: digest}}
-    (finding,) = _contract.examine([RECORD], "1.0", root=root, baseline=baseline)
+    (finding,) = comparison.examine([RECORD], "1.0", root=root, baseline=baseline)
     return finding
 
 
 def test_a_function_that_fits(root: Path) -> None:
     finding = examine(root, "def function(a, b): ...\n")
     assert finding.verdict is Verdict.CHANGED
-    digest = _contract._source.find_function(RECORD.target, root).digest
+    digest = comparison.sglang_source.find_function(RECORD.target, root).digest
     assert examine(root, None, digest).verdict is Verdict.FITS
 
 
@@ -94,7 +97,7 @@ def test_a_missing_module(root: Path) -> None:
 def test_a_broken_shape_stops() -> None:
     record = Called(target="sglang.srt.plugins.load_plugins", parameters=("force",))
     with pytest.raises(SeamError) as caught:
-        _contract.require([record], "0.5.23")
+        comparison.require([record], "0.5.23")
     assert caught.value.expected == "sglang.srt.plugins.load_plugins(force)"
     assert caught.value.found == "sglang.srt.plugins.load_plugins() in sglang 0.5.23"
     assert "dynspec doctor" in caught.value.remedy
@@ -104,8 +107,8 @@ def test_a_changed_body_warns(
     monkeypatch: pytest.MonkeyPatch, our_log: pytest.LogCaptureFixture
 ) -> None:
     record = Called(target="sglang.srt.plugins.load_plugins", parameters=())
-    monkeypatch.setattr(_contract, "read_baseline", dict)
-    _contract.require([record], "0.5.23")
+    monkeypatch.setattr(comparison, "read_baseline", dict)
+    comparison.require([record], "0.5.23")
     assert our_log.messages == [
         "seam_bodies_changed sglang=0.5.23 targets=sglang.srt.plugins.load_plugins"
     ]
@@ -116,8 +119,8 @@ def test_a_baseline_is_written_beside_others(
 ) -> None:
     file = tmp_path / "baseline.json"
     file.write_text('{"0.1": {"x": "y"}}', encoding="utf-8")
-    monkeypatch.setattr(_contract, "BASELINE", file)
-    _contract.write_baseline(RECORDS, "0.5.23")
+    monkeypatch.setattr(comparison, "BASELINE", file)
+    comparison.write_baseline(RECORDS, "0.5.23")
     written = json.loads(file.read_text(encoding="utf-8"))
     assert written["0.1"] == {"x": "y"}
     assert len(written["0.5.23"]) == len({record.target for record in RECORDS})
@@ -129,13 +132,13 @@ def test_the_supported_range_is_the_extras(pytestconfig: pytest.Config) -> None:
     for extra in ("sglang", "testing"):
         requirements = map(Requirement, project["optional-dependencies"][extra])
         specifiers = {str(each.specifier) for each in requirements if each.name == "sglang"}
-        assert specifiers == {_version.SUPPORTED}
+        assert specifiers == {sglang_version.SUPPORTED}
 
 
 def test_another_version_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_version.metadata, "version", lambda _: "0.5.24")
+    monkeypatch.setattr(sglang_version.metadata, "version", lambda _: "0.5.24")
     with pytest.raises(SeamError) as caught:
-        _version.require_supported({})
+        sglang_version.require_supported({})
     assert str(caught.value) == (
         "expected sglang==0.5.23; found sglang 0.5.24; "
         "install a supported version, or set SGLANG_DYNSPEC_ALLOW_VERSION=1 to try this one"
@@ -145,15 +148,15 @@ def test_another_version_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_version_may_be_allowed(
     monkeypatch: pytest.MonkeyPatch, our_log: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_version.metadata, "version", lambda _: "0.5.24")
-    assert _version.require_supported({"SGLANG_DYNSPEC_ALLOW_VERSION": "1"}) == "0.5.24"
+    monkeypatch.setattr(sglang_version.metadata, "version", lambda _: "0.5.24")
+    assert sglang_version.require_supported({"SGLANG_DYNSPEC_ALLOW_VERSION": "1"}) == "0.5.24"
     assert "sglang_version_not_supported installed=0.5.24" in our_log.text
 
 
 def test_no_sglang_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
-        raise _version.metadata.PackageNotFoundError(name)
+        raise sglang_version.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(_version.metadata, "version", missing)
+    monkeypatch.setattr(sglang_version.metadata, "version", missing)
     with pytest.raises(SeamError, match="no installed distribution named sglang"):
-        _version.require_supported({})
+        sglang_version.require_supported({})

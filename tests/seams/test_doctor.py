@@ -8,9 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sglang_dynspec_hooks import _contract, _diagnosis, _version, seams
-from sglang_dynspec_hooks._contract import Verdict
+from sglang_dynspec_hooks import seams
+from sglang_dynspec_hooks.commands import _diagnosis
 from sglang_dynspec_hooks.commands.doctor import command
+from sglang_dynspec_hooks.contract import comparison
+from sglang_dynspec_hooks.contract import version as sglang_version
+from sglang_dynspec_hooks.contract.comparison import Verdict
 
 APP = typer.Typer()
 APP.command()(command)
@@ -18,7 +21,7 @@ APP.command()(command)
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SGLANG_PLUGINS", "SGLANG_PLATFORM", _version.ALLOW_VERSION):
+    for name in ("SGLANG_PLUGINS", "SGLANG_PLATFORM", sglang_version.ALLOW_VERSION):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -44,7 +47,7 @@ def test_all_is_well() -> None:
         "ok   sglang: 0.5.23, supported (==0.5.23)",
     ]
     for record in seams.records():
-        use = "call" if isinstance(record, _contract.Called) else "hook"
+        use = "call" if isinstance(record, comparison.Called) else "hook"
         assert f"ok   {use} {record.target}: the recorded body" in lines
     for name in ("always", "depth_table", "never", "threshold"):
         assert any(line.startswith(f"ok   policy {name}: ") for line in lines)
@@ -112,7 +115,7 @@ def test_no_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = metadata.version
     monkeypatch.setattr(
-        _version.metadata,
+        sglang_version.metadata,
         "version",
         lambda name: "0.5.24" if name == "sglang" else installed(name),
     )
@@ -123,7 +126,7 @@ def test_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     # No body is on record for it: worth a word each, not a failure.
     assert sum(line.startswith("warn ") for line in lines) == len(seams.records())
-    monkeypatch.setenv(_version.ALLOW_VERSION, "1")
+    monkeypatch.setenv(sglang_version.ALLOW_VERSION, "1")
     status, lines = doctor()
     assert status == 0
     assert any(
@@ -158,7 +161,7 @@ def test_a_policy_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_seams_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> tuple[_contract.Record, ...]:
+    def fail() -> tuple[comparison.Record, ...]:
         raise ImportError("no torch")
 
     monkeypatch.setattr(seams, "records", fail)

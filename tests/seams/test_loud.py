@@ -21,10 +21,10 @@ FAULTS = {
     "import failure": {"pluggy": 'raise ImportError("broken on purpose")'},
     "exception in load": {
         "sitecustomize": """
-            from sglang_dynspec_hooks import _activate
+            from sglang_dynspec_hooks.launch import activation
             def activate(role, *, is_enabled):
                 raise RuntimeError("broken on purpose")
-            _activate.activate = activate
+            activation.activate = activate
         """
     },
     "missing seam": {

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sglang_dynspec import Config
-from sglang_dynspec_hooks import entry, seams
-from sglang_dynspec_hooks._seam import Kind
+from sglang_dynspec_hooks import process, seams
+from sglang_dynspec_hooks.contract.seam import Kind
 from tests.seams.harness import clean_environment, run
 
 IDLE = [
@@ -74,14 +74,14 @@ def test_enabled() -> None:
 @pytest.mark.parametrize(
     ("function", "role"),
     [
-        ("run_scheduler_process", entry.Role.SCHEDULER),
-        ("run_detokenizer_process", entry.Role.BYSTANDER),
-        ("run_data_parallel_controller_process", entry.Role.BYSTANDER),
-        ("serve", entry.Role.LAUNCHER),
+        ("run_scheduler_process", process.Role.SCHEDULER),
+        ("run_detokenizer_process", process.Role.BYSTANDER),
+        ("run_data_parallel_controller_process", process.Role.BYSTANDER),
+        ("serve", process.Role.LAUNCHER),
     ],
 )
-def test_a_process_is_known_by_sglangs_function(function: str, role: entry.Role) -> None:
-    names: dict[str, Any] = {"present_role": entry.present_role}
+def test_a_process_is_known_by_sglangs_function(function: str, role: process.Role) -> None:
+    names: dict[str, Any] = {"present_role": process.present_role}
     source = f"def {function}(): return load()\ndef load(): return present_role()"
     exec(source, names)  # noqa: S102
     assert names[function]() is role

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sglang_dynspec_hooks import _refusals
+from sglang_dynspec_hooks.launch import refusals as _refusals
 from tests.seams.harness import Resolver
 
 RULES = {rule.name: rule for rule in _refusals.RULES}

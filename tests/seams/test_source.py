@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sglang_dynspec_hooks._source import MissingError, find_function, package_root
+from sglang_dynspec_hooks.contract.source import MissingError, find_function, package_root
 
 MODULE = """
 import functools

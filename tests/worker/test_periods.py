@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sglang_dynspec_hooks.periods import Periods, is_ready
+from sglang_dynspec_hooks.bridge.periods import Periods, is_ready
 
 
 class Server:

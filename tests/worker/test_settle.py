@@ -9,7 +9,7 @@ import torch
 from sglang_dynspec import Config, Observation
 from sglang_dynspec.policies import Never
 from sglang_dynspec.rounds.rounds import Rounds
-from sglang_dynspec_hooks.bridge import Bridge
+from sglang_dynspec_hooks.bridge.bridge import Bridge
 
 SLOTS = (4, 7, 9)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec.errors import ServerError
 from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
-from sglang_dynspec_hooks.commands._signals import undisturbed
+from sglang_dynspec_hooks.commands.signals import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -48,7 +48,7 @@ def command(
     the end, and on Ctrl-C, the decision is handed back to the policy.
     """
     from sglang_dynspec_hooks.commands._server import Server
-    from sglang_dynspec_hooks.commands._signals import terminable
+    from sglang_dynspec_hooks.commands.signals import terminable
 
     _check_writable(out)
     began = time.monotonic()
@@ -60,7 +60,7 @@ def command(
     if as_json:
         typer.echo(json.dumps(_document(measured, calibration, out, seconds), indent=2))
         return
-    from sglang_dynspec.cli._output import print_table
+    from sglang_dynspec.cli.output import print_table
 
     print_table(_table(measured))
     for line in measured.skipped:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sglang_dynspec_hooks import _diagnosis
-from sglang_dynspec_hooks._contract import Verdict
+from sglang_dynspec_hooks.commands import _diagnosis
+from sglang_dynspec_hooks.contract.comparison import Verdict
 
 if TYPE_CHECKING:
-    from sglang_dynspec_hooks._diagnosis import Check
+    from sglang_dynspec_hooks.commands._diagnosis import Check
 
 
 def command(

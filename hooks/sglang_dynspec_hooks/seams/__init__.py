@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-from sglang_dynspec_hooks._seam import Called, Hook, Seam
+from sglang_dynspec_hooks.contract.seam import Called, Hook, Seam
 
 #: In a launcher, always: just enough to notice `--enable-plugin dynspec`.
 _IDLE: Final = ("add_cli_args", "from_cli_args")

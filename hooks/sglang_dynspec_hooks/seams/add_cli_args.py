@@ -6,7 +6,7 @@ import argparse
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sglang_dynspec_hooks._seam import Kind, Seam
+from sglang_dynspec_hooks.contract.seam import Kind, Seam
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

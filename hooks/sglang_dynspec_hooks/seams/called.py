@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sglang_dynspec_hooks._seam import Called
+from sglang_dynspec_hooks.contract.seam import Called
 
 #: Module or class -> function -> its parameters, as `Seam.parameters` but in one string.
 _FUNCTIONS: Final = {

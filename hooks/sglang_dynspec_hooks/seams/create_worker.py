@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglang_dynspec_hooks._seam import Kind, Seam
+from sglang_dynspec_hooks.contract.seam import Kind, Seam
 
 SEAM = Seam(
     target="sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker",
@@ -30,12 +30,13 @@ def handler(result: type, _algorithm: Any, server_args: Any) -> type:
     from sglang.srt.speculative.standalone_worker_v2 import StandaloneWorkerV2
 
     from sglang_dynspec.errors import SeamError
-    from sglang_dynspec_hooks import _record, seams
-    from sglang_dynspec_hooks._seam import confirm_wrapped
+    from sglang_dynspec_hooks import seams
+    from sglang_dynspec_hooks.contract.seam import confirm_wrapped
+    from sglang_dynspec_hooks.launch import carried_config
     from sglang_dynspec_hooks.worker.worker import dynspec_worker
 
     confirm_wrapped(seams.scheduler())
-    _record.config_of(server_args)
+    carried_config.config_of(server_args)
     if result not in (EAGLEWorkerV2, StandaloneWorkerV2):
         raise SeamError(
             expected="EAGLEWorkerV2 or StandaloneWorkerV2 as the speculative worker",

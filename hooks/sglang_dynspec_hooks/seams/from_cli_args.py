@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sglang_dynspec_hooks._seam import GROUP, PLUGIN, Kind, Seam
+from sglang_dynspec_hooks.contract.seam import GROUP, PLUGIN, Kind, Seam
 from sglang_dynspec_hooks.seams.add_cli_args import DESTS
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def handler(result: Any, cls: type, args: argparse.Namespace) -> None:  # noqa: 
     given = {flag: value for flag, value in asked.items() if value is not None}
     misspelt = None if is_enabled else _misspelt(names)
     if not is_enabled and not given and misspelt is None:
-        from sglang_dynspec_hooks import _record
+        from sglang_dynspec_hooks.launch import carried_config
 
-        _record.withdraw()
+        carried_config.withdraw()
         return
-    from sglang_dynspec_hooks.entry import exits_on_error
+    from sglang_dynspec_hooks.process import exits_on_error
 
     with exits_on_error():
         if misspelt is not None:
@@ -110,7 +110,7 @@ def _refuse_stray(given: dict[str, Any]) -> None:
 
 def _enable(server_args: Any, given: dict[str, Any]) -> None:
     from sglang_dynspec.config import Config
-    from sglang_dynspec_hooks import _activate, _record
+    from sglang_dynspec_hooks.launch import activation, carried_config
 
     file = given.pop("dynspec_config", None)
     pairs = given.pop("dynspec_option", None) or []
@@ -120,7 +120,7 @@ def _enable(server_args: Any, given: dict[str, Any]) -> None:
         config_file=None if file is None else Path(file),
         environ=os.environ,
     )
-    _activate.enable_launcher()
-    _record.attach(server_args, config)
-    setattr(server_args, _record.FROM_COMMAND_LINE, True)
-    _record.export(config)
+    activation.enable_launcher()
+    carried_config.attach(server_args, config)
+    setattr(server_args, carried_config.FROM_COMMAND_LINE, True)
+    carried_config.export(config)

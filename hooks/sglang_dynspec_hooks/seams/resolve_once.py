@@ -6,10 +6,10 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sglang_dynspec_hooks import _record, warm_up
-from sglang_dynspec_hooks._refusals import Stage, refuse
-from sglang_dynspec_hooks._seam import PLUGIN, Kind, Seam
-from sglang_dynspec_hooks.entry import exits_on_error
+from sglang_dynspec_hooks.contract.seam import PLUGIN, Kind, Seam
+from sglang_dynspec_hooks.launch import carried_config, warm_up
+from sglang_dynspec_hooks.launch.refusals import Stage, refuse
+from sglang_dynspec_hooks.process import exits_on_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def handler(original: Callable[[Any], None], self: Any) -> None:
     is_ours = not getattr(self, "_resolution_finished", False) and not getattr(
         self, "_resolution_failed", False
     )
-    is_command = getattr(self, _record.FROM_COMMAND_LINE, False)
+    is_command = getattr(self, carried_config.FROM_COMMAND_LINE, False)
     with exits_on_error() if is_command else contextlib.nullcontext():
         config = _prepare(self) if is_ours else None
     original(self)
@@ -62,7 +62,7 @@ def handler(original: Callable[[Any], None], self: Any) -> None:
 
 def _prepare(server_args: Any) -> Config | None:
     """Declare the largest depth, as an argument the launcher settled before resolution."""
-    config = _record.requested(server_args)
+    config = carried_config.requested(server_args)
     if config is None:
         return None
     from sglang.srt.arg_groups.overrides import declare_resolution, resolving_view
@@ -105,7 +105,7 @@ def _finish(server_args: Any, config: Config) -> None:
         identity=identity_of(view),
     )
     load_policy(config, limits)
-    _record.attach(server_args, config)
+    carried_config.attach(server_args, config)
     warm_up.register(view)
     logger.info(
         "dynspec_enabled policy=%s depths=%s upkeep_window=%s plain_graphs=%s "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from sglang_dynspec_hooks._seam import Kind, Seam
+from sglang_dynspec_hooks.contract.seam import Kind, Seam
 
 if TYPE_CHECKING:
     from collections.abc import Callable

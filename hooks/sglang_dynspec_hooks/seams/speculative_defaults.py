@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sglang_dynspec_hooks import _record
-from sglang_dynspec_hooks._seam import PLUGIN, Kind, Seam
+from sglang_dynspec_hooks.contract.seam import PLUGIN, Kind, Seam
+from sglang_dynspec_hooks.launch import carried_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def handler(server_args: Any, previous: Callable[[Any], None]) -> None:
         server_args: The `ServerArgs` that is being resolved.
         previous: The step.
     """
-    if _record.requested(server_args) is None:
+    if carried_config.requested(server_args) is None:
         previous(server_args)
         return
     from sglang.srt.arg_groups.overrides import declare_resolution, resolving_view

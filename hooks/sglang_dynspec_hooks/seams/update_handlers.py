@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglang_dynspec_hooks._seam import Kind, Seam
+from sglang_dynspec_hooks.contract.seam import Kind, Seam
 
 SEAM = Seam(
     target=(

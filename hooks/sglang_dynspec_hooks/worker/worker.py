@@ -11,7 +11,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from sglang_dynspec_hooks.bridge import Bridge
+from sglang_dynspec_hooks.bridge.bridge import Bridge
 from sglang_dynspec_hooks.worker.plain import run_plain_round
 from sglang_dynspec_hooks.worker.tiers import Tiers
 from sglang_dynspec_hooks.worker.upkeep import Upkeep

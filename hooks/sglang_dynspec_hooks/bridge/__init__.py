@@ -1,0 +1,3 @@
+"""
+The bridge between SGLang's scheduler and the core's round loop, and what it translates with.
+"""

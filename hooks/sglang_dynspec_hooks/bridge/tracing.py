@@ -1,0 +1,37 @@
+"""The trace of a server: what its header says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sglang_dynspec import __version__
+from sglang_dynspec.trace import TraceHeader, TraceWriter
+from sglang_dynspec_hooks.contract.version import installed_version
+
+if TYPE_CHECKING:
+    from sglang_dynspec.config import Config
+
+
+def open_trace(config: Config, server_args: Any) -> TraceWriter | None:
+    """
+    Open the trace that the configuration names; None without one.
+
+    Args:
+        config: The resolved configuration.
+        server_args: SGLang's ``ServerArgs``, which the header describes.
+    """
+    if config.trace is None:
+        return None
+    return TraceWriter(
+        config.trace,
+        TraceHeader(
+            sglang=installed_version(),
+            dynspec=__version__,
+            model=str(server_args.model_path),
+            draft=str(server_args.speculative_draft_model_path),
+            algorithm=str(server_args.speculative_algorithm),
+            depths=config.depths or (),
+            policy=config.policy,
+            options=config.options,
+        ),
+    )

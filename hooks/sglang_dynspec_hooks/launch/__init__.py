@@ -1,0 +1,3 @@
+"""
+What happens in the launcher, before a model loads: who is enabled, how, and what is refused.
+"""
