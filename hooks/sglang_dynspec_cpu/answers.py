@@ -1,4 +1,4 @@
-"""What goes into the CPU engine and what comes out, as plain records."""
+"""What goes into the CPU engine and what comes out, as plain values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Completion:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Completion":
-        """Make a record of SGLang's answer."""
+        """Take over SGLang's answer."""
         return cls(
             output_ids=tuple(answer["output_ids"]),
             text=answer["text"],

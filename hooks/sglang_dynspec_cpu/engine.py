@@ -1,7 +1,7 @@
 """
 `CpuEngine`: SGLang's real engine on a CPU, as a context manager for tests.
 
-It wraps `sglang.Engine` and adds what tests need: models built on demand, plain records instead
+It wraps `sglang.Engine` and adds what tests need: models built on demand, plain answers instead
 of dicts, a policy that plays a script, figures of the KV pool, and an end that leaves no process.
 """
 
@@ -174,7 +174,7 @@ class CpuEngine:
             **options: More arguments of ``async_generate``, each for all or one per request.
 
         Returns:
-            One record per request, and per sample when ``n`` is above 1.
+            One answer per request, and per sample when ``n`` is above 1.
         """
         call = self.sgl.async_generate(
             prompt=None if prompts is None else list(prompts),

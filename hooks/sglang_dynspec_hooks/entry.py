@@ -50,7 +50,7 @@ def arm(enabled: bool) -> None:
 
     Checks what `activate` would check, where a failure can still reach the caller, and hooks
     the launcher's functions when SGLang has loaded its plugins already. Nothing needs to be
-    undone for `disable()`: the hooks leave a record alone unless `SGLANG_DYNSPEC` is set.
+    undone for `disable()`: the hooks leave arguments alone unless `SGLANG_DYNSPEC` is set.
 
     Args:
         enabled: True from `enable()`, False from `disable()`.

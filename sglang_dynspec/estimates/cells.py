@@ -50,7 +50,7 @@ class Cell:
     The mean period of one depth's rounds at about one batch size.
 
     A round far from the mean counts as if it were less far, so that an outlier moves nothing much.
-    Several in a row are a change of the server's pace, which `ServerPace` finds.
+    Several in a row are a slowdown of the server, or its end, which `Slowdown` finds.
 
     Attributes:
         seconds: Mean period.
@@ -138,7 +138,7 @@ class Cell:
 
     def scale(self, factor: float) -> None:
         """
-        Follow a change of pace found elsewhere: multiply the mean, and trust it less.
+        Follow a slowdown found elsewhere: multiply the mean, and trust it less.
 
         Factors that add up, found in pulses whose ends were not, are bounded.
         """

@@ -7,7 +7,7 @@ from math import exp, log, log2, sqrt
 from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
 from sglang_dynspec.estimates.cells import HALF, TWICE, USUAL, Cell, Row, bucket_of
 from sglang_dynspec.estimates.cost import Cost
-from sglang_dynspec.estimates.slowdown import ServerPace
+from sglang_dynspec.estimates.slowdown import Slowdown
 from sglang_dynspec.estimates.step_time import StepTime
 from sglang_dynspec.estimates.upkeep_cost import UpkeepCost
 from sglang_dynspec.observation import Outcome
@@ -64,7 +64,7 @@ class CostModel:
     with a pass is a re-entry and counts for the pass alone. So does the first round of a depth
     count for nothing, as it also pays for the change, unless nothing else is known.
 
-    Where several rounds on end show that the server has become slower or faster (`ServerPace`),
+    Where several rounds on end show that the server has become slower or faster (`Slowdown`),
     what was measured before, at whatever depth and batch size, is taken to have changed alike.
 
     Args:
@@ -81,9 +81,9 @@ class CostModel:
     __slots__ = (
         "_last_depth",
         "_new_cell",
-        "_pace",
         "_rows",
         "_since_fit",
+        "_slowdown",
         "_step_time",
         "_upkeep",
         "has_news",
@@ -95,7 +95,7 @@ class CostModel:
         self._rows = {depth: Row() for depth in depths}
         self._step_time = StepTime()
         self._upkeep = UpkeepCost()
-        self._pace = ServerPace()
+        self._slowdown = Slowdown()
         self._last_depth: int | None = None
         self._since_fit = 0
         self._new_cell = False
@@ -225,7 +225,7 @@ class CostModel:
             # From its second round on a cell counts for the linear model.
             self._new_cell = self._new_cell or (single and cell.rounds >= TWICE)
             if side is not None:
-                factor = self._pace.changed(self.timed, side, ratio)
+                factor = self._slowdown.changed(self.timed, side, ratio)
                 if factor != 1.0:
                     self._scale(factor)
         cell.round = self.timed
@@ -237,8 +237,8 @@ class CostModel:
     def _scale(self, factor: float) -> None:
         for row in self._rows.values():
             for cell in row:
-                # What was measured since then for the first time was measured at the new pace.
-                if cell.born < self._pace.since:
+                # What was measured since then for the first time was measured after it.
+                if cell.born < self._slowdown.since:
                     cell.scale(factor)
         self._since_fit = _REFIT
 

@@ -1,5 +1,5 @@
 """
-Changes of a server's pace: everything takes longer, or no longer does.
+Slowdowns of a server: everything takes longer, or no longer does.
 """
 
 from math import exp, log
@@ -8,9 +8,9 @@ from math import exp, log
 _CHANGED = 6
 
 
-class ServerPace:
+class Slowdown:
     """
-    Finds changes of pace in rounds that are unusual for their depth and batch size.
+    Finds slowdowns, and their ends, in rounds that are unusual for their depth and batch size.
 
     Clocks drop, another process takes a share: rounds of every depth and batch size change by about
     the same factor, whichever run while it happens.
@@ -39,7 +39,7 @@ class ServerPace:
             ratio: Its period relative to the usual one, above 0.
 
         Returns:
-            By what factor the pace has been found to have changed; 1.0 for not at all.
+            By what factor rounds have been found to take longer; 1.0 for no change.
         """
         if side != self._side or not side:
             self._side = side

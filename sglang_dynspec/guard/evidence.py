@@ -7,7 +7,7 @@ from typing import Any
 
 from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.guard.probe_budget import Exploration
+from sglang_dynspec.guard.probe_budget import ProbeBudget
 from sglang_dynspec.guard.quarantine import Quarantine
 from sglang_dynspec.guard.rates import Rates, is_usable
 from sglang_dynspec.guard.watchdog import Watchdog
@@ -37,8 +37,8 @@ class Evidence:
     __slots__ = (
         "_after_probe",
         "_counters",
-        "_exploration",
         "_log",
+        "_probe_budget",
         "_quarantine",
         "_rates",
         "_watchdog",
@@ -55,7 +55,7 @@ class Evidence:
     ) -> None:
         window = config.upkeep_window
         self._rates = Rates(depths, upkeep_window=_UPKEEP_WINDOW if window is None else window)
-        self._exploration = Exploration(config.exploration_budget, self._rates)
+        self._probe_budget = ProbeBudget(config.exploration_budget, self._rates)
         self._quarantine = Quarantine(self._rates, depths) if never_worse else None
         self._watchdog = Watchdog() if config.watchdog else None
         self._counters = counters
@@ -67,7 +67,7 @@ class Evidence:
         """
         Whether probes have left something of what they may cost.
         """
-        return not self._exploration.is_empty
+        return not self._probe_budget.is_empty
 
     @property
     def has_collapsed(self) -> bool:
@@ -121,21 +121,21 @@ class Evidence:
                 {"depth": depth, "batch_sizes": list(sizes), "rounds_left": left}
                 for depth, sizes, left in confined
             ],
-            "probe_tokens_lost": round(self._exploration.lost, 1),
+            "probe_tokens_lost": round(self._probe_budget.lost, 1),
         }
 
     def _measure(self, outcome: Outcome, probed_from: int | None) -> None:
         usable = is_usable(outcome)
         if probed_from is not None:
-            self._exploration.pay(outcome, probed_from, usable=usable)
+            self._probe_budget.pay(outcome, probed_from, usable=usable)
             self._after_probe = outcome.round + 1
         elif outcome.round == self._after_probe:
-            self._exploration.pay(outcome, outcome.depth, usable=usable)
+            self._probe_budget.pay(outcome, outcome.depth, usable=usable)
             # Its upkeep pass, if it holds one, is the probe's doing and not its depth's.
             if usable and outcome.upkeep:
                 self._rates.measure_pass(outcome)
                 usable = False
-        self._exploration.earn(outcome)
+        self._probe_budget.earn(outcome)
         if not usable:
             return
         self._rates.add(outcome)

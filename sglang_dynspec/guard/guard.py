@@ -21,7 +21,7 @@ from sglang_dynspec.account.counters import (
 from sglang_dynspec.config import Config
 from sglang_dynspec.guard.evidence import Evidence
 from sglang_dynspec.guard.policy_calls import PolicyCalls
-from sglang_dynspec.guard.switch_rate import Pace
+from sglang_dynspec.guard.switch_rate import SwitchRate
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Policy
 
@@ -45,10 +45,10 @@ class Guard:
     - A depth stays in force for ``min_dwell`` rounds.
     - A change whose predicted gain is below ``dead_band`` is held. A policy that predicts nothing
       is not held.
-    - Depth changes at most ``switches_per_1000`` times in 1000 rounds of steady load; see `Pace`.
-      Coming back to what the policy chose last, after something else made rounds plain, is free.
+    - Depth changes at most ``switches_per_1000`` times in 1000 rounds of steady load; see
+      `SwitchRate`. Coming back to what the policy chose last, after something else made rounds plain, is free.
     - Probes pass by those three, for two rounds in a row; a third is bounded like any other change.
-      They are held once they have cost more than ``exploration_budget``; see `Exploration`.
+      They are held once they have cost more than ``exploration_budget``; see `ProbeBudget`.
     - Where a depth has been measured below the plain rate, rounds are plain (``never_worse``); see
       `Quarantine`. Unless told otherwise this binds only policies that go by time themselves:
       whoever chose `always` or a table chose the depth, and is taken at their word.
@@ -91,11 +91,11 @@ class Guard:
         "_held",
         "_last_good",
         "_min_dwell",
-        "_pace",
         "_plain",
         "_probe_round",
         "_probe_rounds",
         "_retry",
+        "_switch_rate",
         "asked",
     )
 
@@ -115,7 +115,7 @@ class Guard:
         self._counters = counters
         self._min_dwell = config.min_dwell
         self._dead_band = config.dead_band
-        self._pace = Pace(config.switches_per_1000)
+        self._switch_rate = SwitchRate(config.switches_per_1000)
         self._evidence = Evidence(
             config,
             depths,
@@ -176,7 +176,7 @@ class Guard:
             if plan.depth != depth:
                 plan = self._bound(observation, plan, depth, depth_age)
             elif not depth_age:
-                self._pace.start(observation.batch_size)
+                self._switch_rate.start(observation.batch_size)
             if plan.depth == asked.depth and not plan.probe:
                 self._chosen = plan.depth
         if not plan.probe:
@@ -228,7 +228,7 @@ class Guard:
             # as a change and the way back has to be paid for.
             self._chosen = 0
             if depth:
-                self._pace.take(round_index, batch_size)
+                self._switch_rate.take(round_index, batch_size)
             return self._hold(HELD_NEVER_WORSE, 0)
         return plan
 
@@ -248,8 +248,8 @@ class Guard:
         if gain is not None and gain < self._dead_band:
             return self._hold(HELD_DEAD_BAND, depth)
         if not depth_age:
-            self._pace.start(observation.batch_size)
-        elif plan.depth != self._chosen and not self._pace.allows(
+            self._switch_rate.start(observation.batch_size)
+        elif plan.depth != self._chosen and not self._switch_rate.allows(
             observation.round, observation.batch_size
         ):
             return self._hold(HELD_SWITCH_RATE, depth)

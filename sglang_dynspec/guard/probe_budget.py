@@ -26,7 +26,7 @@ _LONGEST = 4.0
 _WEIGHT = 1.0 / 64
 
 
-class Exploration:
+class ProbeBudget:
     """
     An account of tokens: rounds earn a share of what they deliver, probes pay what they lose.
 

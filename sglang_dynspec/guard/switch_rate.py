@@ -14,7 +14,7 @@ _BURST = 4.0
 _PER = 1000.0
 
 
-class Pace:
+class SwitchRate:
     """
     A token bucket: a change of depth takes a token, and tokens come back at a fixed rate.
 

@@ -56,7 +56,7 @@ _STALL = 3.0
 _COMPILED = 0.25
 
 
-class Exploration:
+class Probing:
     """
     Chooses probes, spaces them out and keeps within a budget.
 

@@ -7,7 +7,7 @@ from sglang_dynspec.estimates.acceptance import AcceptanceModel
 from sglang_dynspec.estimates.cost_model import Calibration, CostModel
 from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
-from sglang_dynspec.policies._probing import Exploration
+from sglang_dynspec.policies._probing import Probing
 from sglang_dynspec.policies._prospects import Forecast, Prospects
 from sglang_dynspec.policy import Limits, Policy
 
@@ -53,7 +53,7 @@ class Goodput(Policy):
       tokens, plus an upkeep pass where plain rounds are left: at once for a gain of half, after
       dozens of rounds for one of a percent. Recent switches make it wait longer. So noise does not
       flip it, and neither does a tie.
-    - **Probing** looks at other depths for a round or two, as `Exploration` says.
+    - **Probing** looks at other depths for a round or two, as `Probing` says.
     - **At a batch size far above all that were measured** the depth in force stays until its first
       rounds there have shown what it costs. What a single round shows is not enough to leave it:
       the first one of a depth or a batch size may have loaded and compiled kernels.
@@ -111,7 +111,7 @@ class Goodput(Policy):
                 )
             self.cost.load(calibration)
         self._forecast = Forecast(limits.depths, self.acceptance, self.cost)
-        self._exploration = Exploration(len(limits.depths), self.exploration)
+        self._probing = Probing(len(limits.depths), self.exploration)
         self._prospects: Prospects | None = None
         self._now = 0
         self._refresh_at = 0
@@ -129,7 +129,7 @@ class Goodput(Policy):
         force = self._place.get(observation.depth, 0)
         if observation.batch_size < 1:
             return self._said(force, MEASURING)
-        probed = self._exploration.continued(observation.round)
+        probed = self._probing.continued(observation.round)
         if probed is not None:
             return self._said(probed, PROBE, probe=True)
         prospects = self._predicted(observation, force)
@@ -137,7 +137,7 @@ class Goodput(Policy):
             return self._said(self._first(observation.batch_size), START)
         if prospects is None:
             return self._said(force if self._now <= _UNTIMED else 0, MEASURING)
-        self._exploration.earn(observation.batch_size)
+        self._probing.earn(observation.batch_size)
         return self._switched(prospects, force) or self._kept(prospects, force, observation)
 
     def learn(self, outcome: Outcome) -> None:
@@ -149,14 +149,14 @@ class Goodput(Policy):
         place = self._place.get(outcome.depth)
         if place is None:
             return
-        probed = self._exploration.learn(outcome, place, self._now)
+        probed = self._probing.learn(outcome, place, self._now)
         if measured and (probed or self.cost.has_news):
             self._forecast.forget()
             self._refresh_at = self._now
         if changed:
             # A reason to move, whatever moves there were before.
             self._restless = 0.0
-            self._exploration.restart()
+            self._probing.restart()
             self._refresh_at = self._now
 
     def _first(self, batch_size: int) -> int:
@@ -202,7 +202,7 @@ class Goodput(Policy):
 
     def _kept(self, prospects: Prospects, force: int, observation: Observation) -> Plan:
         """Keep the depth in force, or begin to probe another one."""
-        probed = self._exploration.begun(
+        probed = self._probing.begun(
             prospects,
             force,
             self._now,

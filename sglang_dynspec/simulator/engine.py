@@ -55,7 +55,7 @@ class SyntheticEngine:
         self._noise = _noise(scenario, rounds, noise_rng)
         self._followed_prefill = (noise_rng.random(rounds) < scenario.prefills).tolist()
         self._levels = scenario.levels(rounds).tolist()
-        self._pace = scenario.pace(rounds).tolist()
+        self._slowdown = scenario.slowdown(rounds).tolist()
         self._owed = _Upkeep(scenario.server.upkeep_window)
         self._compiled: set[tuple[int, int, bool]] = set()
         self._seq_lens: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ class SyntheticEngine:
         seconds = server.seconds(depth, padded, observation.seq_len_sum)
         if upkeep:
             seconds += server.upkeep_seconds(padded)
-        seconds *= self._pace[index]
+        seconds *= self._slowdown[index]
         period = seconds * self._noise[index]
         kernels = (depth, padded, upkeep)
         if kernels not in self._compiled:

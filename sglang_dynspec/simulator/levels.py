@@ -1,5 +1,5 @@
 """
-Factors that change with time: the level of acceptance, 0.0 to 1.0, and the pace of a server.
+Factors that change with time: the level of acceptance, 0.0 to 1.0, and the slowdown of a server.
 """
 
 import itertools

@@ -54,7 +54,7 @@ class Scenario:
 
         levels: The level of acceptance in each round.
 
-        pace: The factor in each round on what rounds cost.
+        slowdown: The factor in each round on what rounds cost.
 
         depths: Candidate depths.
 
@@ -90,7 +90,7 @@ class Scenario:
     drafts: DraftQuality
     load: MakePath | Rollouts
     levels: MakeLevels = field(default=level_one)
-    pace: MakeLevels = field(default=level_one)
+    slowdown: MakeLevels = field(default=level_one)
     depths: tuple[int, ...] = (0, 1, 3)
     warm_up: int = 512
     horizon: int = 2048

@@ -50,7 +50,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             drafts=CHAT,
             load=_stairs(1, 8, 32, 64, 128, 256, each=400),
             cold=0.16,
-            pace=phases((0, 1.0), (1020, 1.8), (1045, 1.0)),
+            slowdown=phases((0, 1.0), (1020, 1.8), (1045, 1.0)),
             warm_up=100,
             horizon=2300,
         ),
@@ -165,7 +165,7 @@ def _changing_scenarios() -> tuple[Scenario, ...]:
             server=H200_8B,
             drafts=FAIR,
             load=constant(96),
-            pace=phases((0, 1.0), (1000, 1.4), (1800, 1.0)),
+            slowdown=phases((0, 1.0), (1000, 1.4), (1800, 1.0)),
         ),
         Scenario(
             name="length",

@@ -203,7 +203,7 @@ def _true_seconds(run: ScenarioRun) -> NDArray[np.float64]:
         scenario.server.mean_seconds(depth, run.padded_batch_sizes, run.seq_len_sums)
         for depth in scenario.depths
     ]
-    return np.array(seconds) * scenario.pace(len(run.batch_sizes))
+    return np.array(seconds) * scenario.slowdown(len(run.batch_sizes))
 
 
 def short_probes(probes: NDArray[np.bool_]) -> NDArray[np.bool_]:

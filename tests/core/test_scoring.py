@@ -52,7 +52,7 @@ class TestShare:
         np.testing.assert_allclose(lengths[:, 50], [1.0, 1.25, 1.25 + 1 / 16 + 1 / 64])
 
     def test_a_slower_pace_is_the_oracles_too(self):
-        slow = replace(HALF, pace=phases((0, 1.0), (50, 2.0)))
+        slow = replace(HALF, slowdown=phases((0, 1.0), (50, 2.0)))
         made = run(lambda _: 1, slow)
         assert made.seconds[[49, 50]].tolist() == [1.25, 2.5]
         np.testing.assert_allclose(true_rates(made)[:2, 50], [2.0, 2.4])

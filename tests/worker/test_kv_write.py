@@ -91,7 +91,7 @@ def played(*rounds):
         slots = list(lengths)
         tokens = torch.tensor([10 * number + slot for slot in slots], dtype=torch.int32)
         after = torch.tensor(list(lengths.values()))
-        ledger.record(
+        ledger.enter(
             torch.tensor(slots),
             np.asarray(slots),
             tokens=tokens,

@@ -14,7 +14,7 @@ def plain_round(ledger, slots, *, base, length):
     tokens = torch.tensor([base + s for s in slots], dtype=torch.int32)
     hidden = tokens.float()[:, None].expand(-1, HIDDEN).contiguous()
     lengths = torch.full((len(slots),), length)
-    ledger.record(
+    ledger.enter(
         torch.tensor(slots),
         slots_cpu,
         tokens=tokens,

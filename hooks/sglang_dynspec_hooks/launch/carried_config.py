@@ -1,9 +1,9 @@
 """
 How the configuration travels on SGLang's `ServerArgs` and in the environment.
 
-On the record it reaches every process with the arguments it belongs to, but a child loads its
-plugins before it sees the record. So the environment says *that* we are enabled, and holds the
-configuration as the user gave it; the record holds the one that was resolved for that server.
+On the arguments it reaches every process that they describe, but a child loads its plugins before
+it sees them. So the environment says *that* we are enabled, and holds the configuration as the user
+gave it; the arguments hold the one that was resolved for that server.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sglang_dynspec_hooks.process import ENABLED
 if TYPE_CHECKING:
     from sglang_dynspec.config import Config
 
-#: The bookkeeping attribute of `ServerArgs`: JSON, and pickled to children with the record.
+#: The bookkeeping attribute of `ServerArgs`: JSON, and pickled to children with the rest.
 CONFIG: Final = "_dynspec"
-#: Set beside it when the record was made from a command line.
+#: Set beside it when the arguments were made from a command line.
 FROM_COMMAND_LINE: Final = "_dynspec_from_command_line"
 
 #: What this process last exported for a command line, to know it from what a user exported.
@@ -27,7 +27,7 @@ _exported: str | None = None
 
 def attach(server_args: Any, config: Config) -> None:
     """
-    Write a configuration on a record; allowed before, during and after resolution.
+    Write a configuration on a server's arguments; allowed before, during and after resolution.
 
     Args:
         server_args: SGLang's `ServerArgs`.
@@ -38,16 +38,16 @@ def attach(server_args: Any, config: Config) -> None:
 
 def config_of(server_args: Any) -> Config:
     """
-    Read the configuration that a record carries.
+    Read the configuration that a server's arguments carry.
 
     Args:
         server_args: SGLang's `ServerArgs`, in any process.
 
     Returns:
-        The configuration, resolved if the record is.
+        The configuration, resolved if they are.
 
     Raises:
-        SeamError: When the record carries none, so that a server which was to be ours would run
+        SeamError: When they carry none, so that a server which was to be ours would run
             as plain SGLang.
     """
     from sglang_dynspec.config import Config
@@ -66,14 +66,14 @@ def config_of(server_args: Any) -> Config:
 
 def requested(server_args: Any) -> Config | None:
     """
-    Find the configuration a record is to be resolved with.
+    Find the configuration that arguments are to be resolved with.
 
     Args:
         server_args: SGLang's `ServerArgs`, not yet resolved.
 
     Returns:
-        What its command line asked for, else what the environment holds; `None` for a record
-        that is not ours. Records without a model serve SGLang's own bookkeeping.
+        What its command line asked for, else what the environment holds; `None` for arguments
+        that are not ours. Those without a model serve SGLang's own bookkeeping.
 
     Raises:
         ConfigError: When the environment holds something else than a configuration.

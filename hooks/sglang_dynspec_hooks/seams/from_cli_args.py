@@ -17,14 +17,14 @@ SEAM: Final = Seam(
     target="sglang.srt.server_args.ServerArgs.from_cli_args",
     kind=Kind.AFTER,
     parameters=("cls", "args"),
-    reason="the record it returns is where the configuration travels to every process",
+    reason="what it returns is where the configuration travels to every process",
     removal="SGLang hands plugins their parsed arguments",
 )
 
 
 def handler(result: Any, cls: type, args: argparse.Namespace) -> None:  # noqa: ARG001
     """
-    Attach the configuration to the record when `--enable-plugin` names us.
+    Attach the configuration to the arguments when `--enable-plugin` names us.
 
     Side effects, when it does: `SGLANG_DYNSPEC` is set for child processes and the launcher's
     further hooks are registered.

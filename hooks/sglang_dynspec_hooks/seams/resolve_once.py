@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SEAM: Final = Seam(
     target="sglang.srt.server_args.ServerArgs.resolve_once",
-    # AROUND: the two halves share the configuration, and a record is resolved by its first call
+    # AROUND: the two halves share the configuration, and arguments are resolved by their first call
     # only, which BEFORE and AFTER could not tell from the others.
     kind=Kind.AROUND,
     parameters=("self",),
@@ -31,7 +31,7 @@ logger = logging.getLogger("sglang_dynspec")
 
 def handler(original: Callable[[Any], None], self: Any) -> None:
     """
-    Resolve a record of ours, or leave any other to SGLang.
+    Resolve arguments of ours, or leave any others to SGLang.
 
     Args:
         original: SGLang's function.
@@ -54,7 +54,7 @@ def handler(original: Callable[[Any], None], self: Any) -> None:
         try:
             _finish(self, config)
         except BaseException:
-            # As SGLang marks its own failures: the record must not pass for resolved later.
+            # As SGLang marks its own failures: the arguments must not pass for resolved later.
             self._resolution_finished = False
             self._resolution_failed = True
             raise

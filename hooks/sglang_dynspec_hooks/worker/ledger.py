@@ -96,7 +96,7 @@ class Ledger:
         self._round = -1
         self.gaps = 0
 
-    def record(
+    def enter(
         self,
         slots: torch.Tensor,
         slots_cpu: npt.NDArray[np.int64],

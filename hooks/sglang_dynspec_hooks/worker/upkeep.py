@@ -183,7 +183,7 @@ class Upkeep:
         if self.window == 0:
             return
         self.guesses.compare(result)
-        self.ledger.record(
+        self.ledger.enter(
             batch.req_pool_indices.long(),
             batch.req_pool_indices_cpu.numpy(),
             tokens=result.next_token_ids,

@@ -6,7 +6,7 @@ import pytest
 
 from sglang_dynspec import Config, Outcome, Plan
 from sglang_dynspec.account.counters import HELD_EXPLORATION
-from sglang_dynspec.guard.probe_budget import Exploration
+from sglang_dynspec.guard.probe_budget import ProbeBudget
 from sglang_dynspec.guard.rates import Rates
 from tests.core.scripted import Scripted
 
@@ -31,7 +31,7 @@ class TestAccount:
     def account(self):
         """An account of 1 %, after 100 plain rounds of 10 tokens in 10 ms."""
         rates = Rates((0, 1, 3), upkeep_window=4)
-        account = Exploration(0.01, rates)
+        account = ProbeBudget(0.01, rates)
         for index in range(100):
             rates.add(ran(index, 0, 0.01))
             account.earn(ran(index, 0, 0.01))
@@ -92,7 +92,7 @@ class TestAccount:
 
 @pytest.mark.parametrize(("share", "empty"), [(0.0, True), (1.0, False), (0.005, False)])
 def test_before_anything_is_known(share, empty):
-    assert Exploration(share, Rates((0, 3), upkeep_window=4)).is_empty is empty
+    assert ProbeBudget(share, Rates((0, 3), upkeep_window=4)).is_empty is empty
 
 
 class TestGuard:

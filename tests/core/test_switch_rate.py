@@ -6,7 +6,7 @@ import pytest
 
 from sglang_dynspec import Config, Plan
 from sglang_dynspec.account.counters import HELD_SWITCH_RATE
-from sglang_dynspec.guard.switch_rate import Pace
+from sglang_dynspec.guard.switch_rate import SwitchRate
 from tests.core.scripted import Scripted
 
 
@@ -15,9 +15,9 @@ def most_in_a_window(passed, width=1000):
 
 
 def passed(limit, rounds, sizes=lambda _: 32, wants=lambda _: True):
-    pace = Pace(limit)
-    pace.start(sizes(0))
-    return [n for n in range(1, rounds) if wants(n) and pace.allows(n, sizes(n))]
+    rate = SwitchRate(limit)
+    rate.start(sizes(0))
+    return [n for n in range(1, rounds) if wants(n) and rate.allows(n, sizes(n))]
 
 
 class TestSteadyLoad:
@@ -44,11 +44,11 @@ class TestSteadyLoad:
 
 class TestChangeOfLoad:
     def test_it_is_followed_when_noise_has_used_up_the_rest(self):
-        pace = Pace(10)
-        pace.start(2)
-        assert sum(pace.allows(n, 2) for n in range(1, 300)) == 5
+        rate = SwitchRate(10)
+        rate.start(2)
+        assert sum(rate.allows(n, 2) for n in range(1, 300)) == 5
         # Up a ramp through three depths, and down again.
-        assert [pace.allows(300 + n, size) for n, size in enumerate((8, 32, 256, 16))] == [True] * 4
+        assert [rate.allows(300 + n, size) for n, size in enumerate((8, 32, 256, 16))] == [True] * 4
 
     def test_a_load_that_comes_and_goes_is_followed(self):
         sizes = [(4 if n // 100 % 2 else 64) for n in range(10_001)]
@@ -61,36 +61,36 @@ class TestChangeOfLoad:
 
     @pytest.mark.parametrize(("size", "moved"), [(3, False), (5, True), (1, False), (0, False)])
     def test_a_handful_of_requests_is_one_load(self, size, moved):
-        pace = Pace(10)
-        pace.start(1)
-        before = pace._tokens
-        pace.allows(1, size)
-        assert before - pace._tokens == (0.25 if moved else 1.0)
+        rate = SwitchRate(10)
+        rate.start(1)
+        before = rate._tokens
+        rate.allows(1, size)
+        assert before - rate._tokens == (0.25 if moved else 1.0)
 
     @pytest.mark.parametrize(("size", "moved"), [(31, False), (32, True), (9, False), (8, True)])
     def test_a_factor_of_two_is_a_change(self, size, moved):
-        pace = Pace(10)
-        pace.start(16)
-        pace.allows(1, size)
-        assert pace._tokens == (4.75 if moved else 4.0)
+        rate = SwitchRate(10)
+        rate.start(16)
+        rate.allows(1, size)
+        assert rate._tokens == (4.75 if moved else 4.0)
 
     def test_it_is_told_from_where_the_load_was_at_the_last_change(self):
-        pace = Pace(10)
-        pace.start(16)
-        pace.allows(1, 24)
-        before = pace._tokens
+        rate = SwitchRate(10)
+        rate.start(16)
+        rate.allows(1, 24)
+        before = rate._tokens
         # Twice the 16 of the start, but not twice 24.
-        pace.allows(1, 32)
-        assert before - pace._tokens == 1.0
+        rate.allows(1, 32)
+        assert before - rate._tokens == 1.0
 
 
 def test_rounds_that_jump_back_give_nothing():
-    pace = Pace(10)
-    pace.start(8)
+    rate = SwitchRate(10)
+    rate.start(8)
     for n in (100, 50, 40, 30):
-        pace.allows(n, 8)
-    assert pace._tokens == 1.0
-    assert not pace.allows(10, 8)
+        rate.allows(n, 8)
+    assert rate._tokens == 1.0
+    assert not rate.allows(10, 8)
 
 
 class TestGuard:
@@ -114,7 +114,7 @@ class TestGuard:
     def test_the_first_depth_is_free(self, cycle):
         run = cycle(Scripted(Plan(depth=3)), config=Config(switches_per_1000=1))
         assert run(8).depth == 3
-        assert run.rounds._guard._pace._tokens == 2.0
+        assert run.rounds._guard._switch_rate._tokens == 2.0
 
     def test_coming_back_from_exact_sampling_is_free(self, cycle):
         run = cycle(
