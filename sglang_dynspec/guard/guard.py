@@ -46,7 +46,8 @@ class Guard:
     - A change whose predicted gain is below ``dead_band`` is held. A policy that predicts nothing
       is not held.
     - Depth changes at most ``switches_per_1000`` times in 1000 rounds of steady load; see
-      `SwitchRate`. Coming back to what the policy chose last, after something else made rounds plain, is free.
+      `SwitchRate`. Coming back to what the policy chose last, after something else made rounds
+      plain, is free.
     - Probes pass by those three, for two rounds in a row; a third is bounded like any other change.
       They are held once they have cost more than ``exploration_budget``; see `ProbeBudget`.
     - Where a depth has been measured below the plain rate, rounds are plain (``never_worse``); see
