@@ -138,8 +138,9 @@ def _replay_trace(path: Path, entry: Entry, *, as_json: bool) -> None:
     print_table(trace_table(result))
     for each in result.missing[:_SHOWN]:
         typer.echo(
-            f"not in the trace: depth {each.depth} at batch sizes up to {each.batch_size}, wanted "
-            f"for {each.wanted} rounds; {each.recorded} were recorded, {ENOUGH} are needed"
+            f"not in the trace: depth {each.depth} at a padded batch size of "
+            f"{each.padded_batch_size}, wanted for {each.wanted} rounds; {each.recorded} were "
+            f"recorded, {ENOUGH} are needed"
         )
     if not result.tells:
         typer.echo(

@@ -125,6 +125,10 @@ class TraceWriter:
             record["probe"] = True
         if plan.blocked:
             record["blocked"] = plan.blocked
+        if observation.plain_requests:
+            record["plain_requests"] = observation.plain_requests
+        if outcome.seq_lens:
+            record["seq_lens"] = outcome.seq_lens
         if outcome.upkeep:
             record["upkeep"] = True
         if outcome.guesses:
