@@ -87,12 +87,13 @@ def test_the_readme_is_the_description(metadata: Message) -> None:
     assert metadata.get_payload().strip() == (ROOT / "README.md").read_text().strip()
 
 
-def test_the_engine_comes_with_extras_alone(metadata: Message) -> None:
+def test_the_engine_and_pictures_come_with_extras_alone(metadata: Message) -> None:
     requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
     always = {r.name for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})}
     assert always == {Requirement(text).name for text in PROJECT["dependencies"]}
-    assert not always & {"sglang", "torch"}
-    assert set(metadata.get_all("Provides-Extra", [])) == {"sglang", "testing", "dev"}
+    assert not always & {"sglang", "torch", "matplotlib"}
+    extras = {"report", "sglang", "testing", "dev"}
+    assert set(metadata.get_all("Provides-Extra", [])) == extras
     for extra in ("sglang", "testing"):
         (pinned,) = {
             str(r.specifier)
@@ -100,6 +101,15 @@ def test_the_engine_comes_with_extras_alone(metadata: Message) -> None:
             if r.name == "sglang" and r.marker is not None and r.marker.evaluate({"extra": extra})
         }
         assert pinned == "==0.5.23"
+    # With `.[testing,dev]`, which `make` installs, as with its own.
+    drawing = {
+        extra
+        for r in requirements
+        for extra in extras
+        if r.marker is not None and r.marker.evaluate({"extra": extra})
+        if r.name == "matplotlib" or (r.name == "sglang-dynspec" and r.extras == {"report"})
+    }
+    assert drawing == {"report", "testing", "dev"}
 
 
 def test_entry_points_are_the_projects(dist_info: Path) -> None:

@@ -59,10 +59,12 @@ def command(
 
     The exit status is 0 when all answers are equal and both plain and speculative rounds ran.
     """
+    from sglang_dynspec.trace.figure import require_matplotlib
     from sglang_dynspec_cpu.demo.result import print_result
     from sglang_dynspec_cpu.demo.steps import Steps
     from sglang_dynspec_hooks.commands.signals import terminable
 
+    require_matplotlib()
     with terminable():
         result = _run(Steps(), out.resolve(), port)
     if as_json:

@@ -10,7 +10,8 @@ import typer
 from sglang_dynspec.cli.output import print_table
 from sglang_dynspec.cli.report import phase_table
 from sglang_dynspec.trace import Trace, read_trace
-from sglang_dynspec.trace.phases import Phase, PhaseRow, draw_timeline, phase_rows
+from sglang_dynspec.trace.phases import Phase, PhaseRow, phase_rows
+from sglang_dynspec.trace.timeline import draw_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
