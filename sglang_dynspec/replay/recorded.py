@@ -141,13 +141,8 @@ def replay_trace(trace: Trace, entry: Entry) -> TraceReplay:
             found=f"{len(trace.rounds)} rounds of depths {', '.join(map(str, depths))}",
             remedy="record one with --dynspec-trace under load",
         )
-    window = header.upkeep_window
     config = Config(
-        depths=depths,
-        seed=header.seed,
-        exact_sampling=header.exact_sampling,
-        upkeep_window=None if window is None else min(window, depths[-1] + 1),
-        **entry.guard,
+        depths=depths, seed=header.seed, exact_sampling=header.exact_sampling, **entry.guard
     ).resolve(depths[-1])
     limits = Limits(
         depths=depths, max_running_requests=header.max_running_requests, seed=header.seed
@@ -155,7 +150,6 @@ def replay_trace(trace: Trace, entry: Entry) -> TraceReplay:
     rounds = Rounds(
         policy=build_policy(entry.policy, entry.options, limits),
         config=config,
-        depths=depths,
         log=KeptLog(),
         # How long the policy itself takes is not measured: the same trace gives the same result.
         clock=lambda: 0.0,
@@ -211,6 +205,7 @@ def _observation(each: TraceRound, rounds: Rounds, depths: tuple[int, ...]) -> O
         depth_age=rounds.depth_age,
         round=rounds.round,
         plain_requests=each.plain_requests,
+        upkeep_window=each.upkeep_window,
     )
 
 

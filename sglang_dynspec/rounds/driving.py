@@ -33,21 +33,19 @@ def drive(
         lag: Rounds planned before an outcome arrives: 1 as under SGLang's overlap loop, 0 as
             without it.
     """
-    running: deque[tuple[int, Outcome | None]] = deque()
+    running: deque[tuple[Observation, Plan, Outcome | None]] = deque()
     for observation in observations:
         plan = rounds.plan(observation)
-        running.append((observation.round, run(observation, plan)))
+        running.append((observation, plan, run(observation, plan)))
         if len(running) > lag:
             _settle(rounds, *running.popleft())
     for each in running:
         _settle(rounds, *each)
 
 
-def _settle(rounds: Rounds, index: int, outcome: Outcome | None) -> None:
-    if outcome is None:
-        rounds.discard(index)
-    else:
-        rounds.learn(outcome)
+def _settle(rounds: Rounds, observation: Observation, plan: Plan, outcome: Outcome | None) -> None:
+    if outcome is not None:
+        rounds.learn(observation, plan, outcome)
 
 
 class KeptLog(logging.Logger):

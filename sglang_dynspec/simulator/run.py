@@ -119,7 +119,6 @@ def run_scenario(
     cycle = Rounds(
         policy=built,
         config=Config(depths=depths, seed=seed, **guard).resolve(depths[-1]),
-        depths=depths,
         log=KeptLog(),
         clock=lambda: engine.now,
     )

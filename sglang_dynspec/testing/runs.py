@@ -187,7 +187,7 @@ def run_policy(
     policy = build_policy(policy, options or {}, limits)
     config = Config(depths=depths, seed=seed, **guard).resolve(depths[-1])
     log = KeptLog()
-    cycle = Rounds(policy=policy, config=config, depths=depths, log=log)
+    cycle = Rounds(policy=policy, config=config, log=log)
     run = PolicyRun(policy=policy, counters=cycle.counters, log=log.lines)
     drafts = Drafts(acceptance, seed)
 

@@ -51,9 +51,6 @@ class TraceHeader:
         seed: Seed of the policy's limits.
 
         exact_sampling: Whether batches with `Observation.plain_requests` were decoded plainly.
-
-        upkeep_window: Plain rounds between two upkeep passes when the server started, or None where
-            that is not known.
     """
 
     __pydantic_config__ = _STRICT
@@ -71,7 +68,6 @@ class TraceHeader:
     max_running_requests: int | None = None
     seed: int = 0
     exact_sampling: bool = True
-    upkeep_window: _Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +107,7 @@ class TraceRound:
     guesses: int = 0
     right_guesses: int = 0
     plain_requests: _Count = 0
+    upkeep_window: _Count = 0
     seq_lens: tuple[_Count, ...] = ()
 
 

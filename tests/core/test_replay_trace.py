@@ -6,7 +6,6 @@ from itertools import chain
 import pytest
 
 from sglang_dynspec import Config, ConfigError, Limits, Plan, Policy
-from sglang_dynspec.replay import recorded as recorded_module
 from sglang_dynspec.replay.recorded import ENOUGH, Missing, replay_trace
 from sglang_dynspec.replay.suites import UNGUARDED, Entry
 from sglang_dynspec.rounds.driving import drive
@@ -189,7 +188,6 @@ def serve(name, path, *, rounds=1800, overlap=True, changed=lambda outcome: outc
     serving = Rounds(
         policy=policy,
         config=Config(depths=depths, **UNGUARDED).resolve(depths[-1]),
-        depths=depths,
         trace=TraceWriter(path, header),
     )
 
@@ -299,19 +297,6 @@ def test_a_policy_learns_the_limits_of_the_server_that_was_recorded():
     outcomes(trace(stretch(20, 4, 3), max_running_requests=100, seed=7), Plainly)
     limits = InTurn.newest.limits
     assert (limits.depths, limits.max_running_requests, limits.seed) == ((0, 1, 3), 100, 7)
-
-
-@pytest.mark.parametrize(("window", "used"), [(None, 4), (2, 2), (0, 0), (99, 4)])
-def test_the_guard_goes_by_the_upkeep_window_of_the_server(monkeypatch, window, used):
-    configs = []
-
-    def spied(**arguments):
-        configs.append(arguments["config"])
-        return Rounds(**arguments)
-
-    monkeypatch.setattr(recorded_module, "Rounds", spied)
-    replay_trace(trace(stretch(20, 4, 3), upkeep_window=window), NEVER)
-    assert [each.upkeep_window for each in configs] == [used]
 
 
 @pytest.mark.parametrize("name", ["small-chat-48", "h200-chat-32"])

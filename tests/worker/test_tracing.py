@@ -21,12 +21,10 @@ def test_the_header_says_what_a_policy_was_told_and_when(tmp_path: Path, overlap
         # What SGLang decided itself stands beside the arguments.
         _resolved_overrides=[("a rule", {"disable_overlap_schedule": not overlap})],
     )
-    config = Config(
-        trace=tmp_path / "trace.jsonl", seed=7, exact_sampling=False, upkeep_window=2
-    ).resolve(3)
+    config = Config(trace=tmp_path / "trace.jsonl", seed=7, exact_sampling=False).resolve(3)
     open_trace(config, args).close()
     header = read_header(config.trace)
     assert (header.model, header.draft, header.depths) == ("target", "draft", (0, 1, 3))
     assert header.overlap is overlap
     assert (header.max_running_requests, header.seed) == (100, 7)
-    assert (header.exact_sampling, header.upkeep_window) == (False, 2)
+    assert header.exact_sampling is False
