@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any, Final
 
 logger = logging.getLogger("sglang_dynspec")
 
@@ -55,7 +52,8 @@ async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> bool:
     try:
         state = (await tokenizer_manager.get_internal_state())[0]["dynspec"]
         depths = [int(depth) for depth in state["by_depth"]]
-        sizes = _sizes(state["graph_sizes"], tokenizer_manager.server_args.max_running_requests)
+        cap = min(tokenizer_manager.server_args.max_running_requests or 1, _LARGEST)
+        sizes = powers_of_two(max(state["graph_sizes"], default=cap))
         await _set(tokenizer_manager, on=1)
         try:
             from tqdm import tqdm  # type: ignore[import-untyped]
@@ -76,9 +74,8 @@ async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> bool:
     return True
 
 
-def _sizes(graph_sizes: Iterable[int], max_running_requests: int | None) -> list[int]:
-    """Powers of two up to the largest batch size with a CUDA graph, or that may run without."""
-    largest = max(graph_sizes, default=min(max_running_requests or 1, _LARGEST))
+def powers_of_two(largest: int) -> list[int]:
+    """Return the powers of two from 1 up to a batch size."""
     return [2**power for power in range(largest.bit_length())]
 
 
