@@ -4,15 +4,13 @@ What a round costs: seconds by depth, batch size and length of context.
 
 from math import exp, log, log2, sqrt
 
-from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.calibration import Calibration
 from sglang_dynspec.estimates.cells import HALF, TWICE, USUAL, Cell, Row, bucket_of
 from sglang_dynspec.estimates.cost import Cost
 from sglang_dynspec.estimates.slowdown import Slowdown
 from sglang_dynspec.estimates.step_time import StepTime
 from sglang_dynspec.estimates.upkeep_cost import UpkeepCost
 from sglang_dynspec.observation import Outcome
-
-__all__ = ["Calibration", "Cost", "CostCell", "CostModel", "Identity"]
 
 #: Rounds a calibrated cell counts for: what is measured while serving soon outweighs it.
 _CALIBRATED = 8.0
@@ -41,9 +39,6 @@ _STALE = 4000.0
 
 #: Rounds of a cell that are news: what it says of them is not what was expected.
 _NEWS = 4.0
-
-#: Periods that are believed, in seconds.
-_SHORTEST, _LONGEST = 1e-5, 600.0
 
 #: Standard deviation of a normal distribution with a mean absolute deviation of 1.
 _SPREAD = 1.25
@@ -134,12 +129,12 @@ class CostModel:
         Returns:
             Whether it was counted as a measurement of its depth.
         """
-        depth, period = outcome.depth, outcome.period
+        depth, period = outcome.depth, outcome.usable_period
         first = depth != self._last_depth
         self._last_depth = depth
         row = self._rows.get(depth)
         batch_size = outcome.padded_batch_size or outcome.batch_size
-        if row is None or period is None or not _SHORTEST <= period <= _LONGEST or batch_size < 1:
+        if row is None or period is None:
             self.untimed += 1
             return False
         self.timed += 1

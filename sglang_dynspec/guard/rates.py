@@ -24,9 +24,6 @@ _STALL = 4.0
 #: Rounds from which a mean is known well enough to tell a stall.
 _KNOWN = 4.0
 
-#: Seconds. No round takes less or more; a clock that jumps does.
-_SHORTEST, _LONGEST = 1e-6, 600.0
-
 #: Weight of a new measurement of an upkeep pass.
 _PASS_WEIGHT = 0.125
 
@@ -114,16 +111,17 @@ class Rates:
     Args:
         depths: Candidate depths.
 
-        upkeep_window: Plain rounds between two upkeep passes; 0 for no upkeep.
+    Attributes:
+        upkeep_window: Plain rounds between two upkeep passes, as it is set now; 0 for no upkeep.
     """
 
-    __slots__ = ("_cells", "_passes", "_window")
+    __slots__ = ("_cells", "_passes", "upkeep_window")
 
-    def __init__(self, depths: tuple[int, ...], *, upkeep_window: int) -> None:
+    def __init__(self, depths: tuple[int, ...]) -> None:
         buckets = _BUCKETS[-1] + 1
         self._cells = {depth: [Cell() for _ in range(buckets)] for depth in depths}
         self._passes = [0.0] * buckets
-        self._window = upkeep_window
+        self.upkeep_window = 0
 
     def cell(self, depth: int, batch_size: int) -> Cell | None:
         """
@@ -186,8 +184,8 @@ class Rates:
         if not cell.rounds:
             return 0.0
         seconds = cell.seconds
-        if self._window:
-            seconds += cell.rounds * self._passes[bucket] / self._window
+        if self.upkeep_window:
+            seconds += cell.rounds * self._passes[bucket] / self.upkeep_window
         smaller = min(1.0, requests * cell.rounds / cell.requests)
         return cell.tokens * smaller / seconds
 
@@ -218,23 +216,3 @@ def sizes_of(bucket: int) -> tuple[int, int]:
         bucket: From 0 on.
     """
     return max(_BUCKETS.find(bucket), 1), _BUCKETS.rfind(bucket)
-
-
-def is_usable(outcome: Outcome) -> bool:
-    """
-    Tell whether a round's period and tokens can be measured by.
-
-    Args:
-        outcome: What the round did.
-
-    Returns:
-        False without a period, and for what cannot be: NaN, a period of nothing or less, a clock
-        that jumped, a batch without requests.
-    """
-    period = outcome.period
-    return (
-        period is not None
-        and _SHORTEST <= period <= _LONGEST
-        and outcome.batch_size > 0
-        and outcome.tokens >= 0
-    )

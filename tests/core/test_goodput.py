@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_dynspec import ConfigError, Limits, Observation, Outcome
-from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.calibration import Calibration, CostCell
+from sglang_dynspec.identity import Identity
 from sglang_dynspec.policies import Goodput
 from sglang_dynspec.policies.goodput import HYSTERESIS, MEASURING, PROBE, START
 from sglang_dynspec.simulator import find_scenario, run_scenario
@@ -274,7 +275,7 @@ def sizes_of(policy):
         len(cost._upkeep._passes),
         len(acceptance._pool) + sum(map(len, acceptance._by_length)),
         len(policy._forecast._costs) // 65,
-        len(policy._exploration._pending) // 3,
+        len(policy._probing._pending) // 3,
     )
 
 

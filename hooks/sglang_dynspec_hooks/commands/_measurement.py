@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec.cli.output import depth_name
 from sglang_dynspec.errors import ServerError
-from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.calibration import Calibration, CostCell
+from sglang_dynspec.identity import Identity
 from sglang_dynspec_hooks.commands.signals import undisturbed
 from sglang_dynspec_hooks.launch.warm_up import powers_of_two
 
