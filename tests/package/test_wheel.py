@@ -62,7 +62,7 @@ def test_every_source_file_is_inside(unpacked: Path, package: str, source: Path)
         "sglang_dynspec_hooks/py.typed",
         "sglang_dynspec_hooks/contract/baseline.json",
         "sglang_dynspec_cpu/py.typed",
-        "sglang_dynspec_cpu/shadow-packages/sgl_kernel/__init__.py",
+        "sglang_dynspec_cpu/shadow.packages/sgl_kernel/__init__.py",
     ],
 )
 def test_data_files_are_inside(unpacked: Path, name: str) -> None:
