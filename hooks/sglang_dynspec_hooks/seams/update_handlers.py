@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from sglang_dynspec_hooks.contract.seam import Kind, Seam
@@ -17,8 +16,6 @@ SEAM = Seam(
     reason="let an operator force a depth without a restart, and keep acceptance exact",
     removal="SGLang lets plugins register keys of /set_internal_state",
 )
-
-logger = logging.getLogger("sglang_dynspec")
 
 
 def handler(result: dict[str, Any], controller: Any) -> dict[str, Any]:
@@ -40,6 +37,8 @@ def handler(result: dict[str, Any], controller: Any) -> dict[str, Any]:
         _UpdateHandler,
     )
 
+    from sglang_dynspec.log import structured
+
     def check(key: str, value: float, allowed: range | tuple[int, ...]) -> None:
         if value not in allowed:
             raise UpdateRejected(f"expected {key} to be one of {list(allowed)}; found {value!r}")
@@ -53,7 +52,7 @@ def handler(result: dict[str, Any], controller: Any) -> dict[str, Any]:
 
     def warm_up(_key: str, value: float) -> None:
         bridge.rounds.warm_up.on = bool(value)
-        logger.info("warm_up_switched on=%s", bool(value))
+        structured(None, "sglang_dynspec").info("warm_up_switched", on=bool(value))
 
     for key in ("speculative_accept_threshold_single", "speculative_accept_threshold_acc"):
         result[key] = _UpdateHandler(keep_exact, result[key].apply)
