@@ -8,22 +8,23 @@ from sglang_dynspec.identity import Identity
 from sglang_dynspec_hooks.contract.version import installed_version
 
 
-def identity_of(server_args: Any, *, gpu: str = "") -> Identity:
+def identity_of(view: Any, *, gpu: str = "") -> Identity:
     """
     Describe a server by its arguments.
 
     Args:
-        server_args: SGLang's ``ServerArgs``, or a view of them.
+        view: SGLang's view of its resolved arguments. The arguments themselves lack what SGLang
+            decided, such as the attention backend.
         gpu: Name of its GPU; empty where it is not known, as in the launcher.
     """
-    backend = server_args.decode_attention_backend or server_args.attention_backend
+    backend = view.decode_attention_backend or view.attention_backend
     return Identity(
         gpu=gpu,
-        model=str(server_args.model_path),
-        draft=str(server_args.speculative_draft_model_path or ""),
+        model=str(view.model_path),
+        draft=str(view.speculative_draft_model_path or ""),
         sglang=installed_version(),
         attention_backend=str(backend or ""),
-        tensor_parallel=int(server_args.tp_size),
+        tensor_parallel=int(view.tp_size),
     )
 
 

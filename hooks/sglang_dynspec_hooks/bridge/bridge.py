@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sglang_dynspec.identity import Identity
 from sglang_dynspec.loading.plugins import load_policy, plugin_manager
 from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
@@ -27,46 +28,13 @@ from sglang_dynspec_hooks.bridge.tracing import open_trace
 from sglang_dynspec_hooks.identity import gpu_name, identity_of
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Callable
 
     from sglang_dynspec.config import ResolvedConfig
+    from sglang_dynspec_hooks.bridge.protocols import Worker
 
 #: Prefix of the request ids that SGLang's health check generates with.
 _HEALTH_CHECK = "HEALTH_CHECK"
-
-
-class DraftUpkeep(Protocol):
-    """What the bridge needs of upkeep. Neither method raises."""
-
-    @property
-    def window(self) -> int:
-        """Plain rounds between two passes, as it is set now; 0 for no upkeep."""
-
-    def release(self, scheduler: Any, batch: Any, rows: Sequence[int]) -> None:
-        """Keep the draft rows of requests that finished whole, and forget their slots."""
-
-    def forget(self, slots_cpu: npt.NDArray[np.int64]) -> None:
-        """Drop what the slots owe."""
-
-    def summary(self) -> dict[str, Any]:
-        """Give its state as plain JSON types."""
-
-
-class Worker(Protocol):
-    """What the bridge needs of the worker."""
-
-    @property
-    def upkeep(self) -> DraftUpkeep:
-        """Its upkeep of the draft model."""
-
-    #: Batch sizes that plain rounds have CUDA graphs for, ascending; empty without.
-    graph_sizes: tuple[int, ...]
-
-    def build_costs(self) -> dict[str, Any]:
-        """Give what the tiers took to build as plain JSON types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +56,14 @@ class Bridge:
         rounds: The core's round loop.
     """
 
-    def __init__(self, *, config: ResolvedConfig, rounds: Rounds, worker: Worker) -> None:
+    def __init__(
+        self,
+        *,
+        config: ResolvedConfig,
+        rounds: Rounds,
+        worker: Worker,
+        identity: Identity | None = None,
+    ) -> None:
         """
         Join the three.
 
@@ -96,39 +71,42 @@ class Bridge:
             config: The configuration.
             rounds: The core's round loop.
             worker: The dynspec worker. Its attributes are read when there are rounds.
+            identity: What the server is, for its account.
         """
         self.config = config
         self.rounds = rounds
         self._worker = worker
+        self._identity = identity or Identity()
         self._scheduler: Any | None = None
         self._periods = Periods()
         self._log = structured(None, "sglang_dynspec")
 
     @classmethod
-    def from_server_args(
-        cls, server_args: Any, *, worker: Worker, log: logging.Logger | None = None
-    ) -> Bridge:
+    def from_server_args(cls, server_args: Any, *, worker: Worker) -> Bridge:
         """
         Build the bridge in the scheduler process from the configuration that the launcher resolved.
 
         Raises:
             ConfigError: The policy cannot be loaded here (the launcher checked it already).
         """
+        from sglang.srt.arg_groups.overrides import resolving_view
+
         config = carried_config.config_of(server_args)
+        # What SGLang decided itself, such as the attention backend, stands beside the arguments.
+        view = resolving_view(server_args)
         limits = Limits(
             depths=config.depths,
-            max_running_requests=server_args.max_running_requests,
+            max_running_requests=view.max_running_requests,
             seed=config.seed,
-            identity=identity_of(server_args, gpu=gpu_name()),
+            identity=identity_of(view, gpu=gpu_name()),
         )
         rounds = Rounds(
             policy=load_policy(config, limits),
             config=config,
-            trace=open_trace(config, server_args),
+            trace=open_trace(config, view),
             hooks=plugin_manager(),
-            log=log,
         )
-        return cls(config=config, rounds=rounds, worker=worker)
+        return cls(config=config, rounds=rounds, worker=worker, identity=limits.identity)
 
     # --- observe -> decide -> plan
 
@@ -268,7 +246,7 @@ class Bridge:
         """What ``/server_info`` shows of us; plain JSON types."""
         return {
             **self.rounds.summary(),
-            "identity": identity_of(scheduler.server_args, gpu=gpu_name()).model_dump(),
+            "identity": self._identity.model_dump(),
             "running": len(scheduler.running_batch.reqs),
             "waiting": len(scheduler.waiting_queue),
             "upkeep": self._worker.upkeep.summary(),
