@@ -19,7 +19,7 @@ def test_one_cycle(benchmark: BenchmarkFixture) -> None:
     limits = Limits(depths=(0, 1, 3))
     policy = DepthTable(table={"1-16": 3, "17-128": 1, "129-": 0})
     policy.configure(limits)
-    rounds = Rounds(policy=policy, config=Config().resolve(None), depths=limits.depths)
+    rounds = Rounds(policy=policy, config=Config().resolve(None))
     lengths = list(range(100, 100 + BATCH))
     drafts = [row % 2 for row in range(BATCH)]
 
@@ -39,6 +39,8 @@ def test_one_cycle(benchmark: BenchmarkFixture) -> None:
         )
         plan = rounds.plan(observation)
         rounds.learn(
+            observation,
+            plan,
             Outcome(
                 round=observation.round,
                 depth=plan.depth,
@@ -47,7 +49,7 @@ def test_one_cycle(benchmark: BenchmarkFixture) -> None:
                 accepted=tuple(drafts),
                 tokens=BATCH + sum(drafts),
                 period=0.01,
-            )
+            ),
         )
 
     benchmark(one_cycle)

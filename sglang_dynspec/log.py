@@ -27,7 +27,7 @@ def structured(log: logging.Logger | None, name: str) -> structlog.stdlib.BoundL
 
     Returns:
         A logger whose methods take an event and fields: ``log.error("policy_failed", faults=1)``
-        writes the line ``policy_failed faults=1``.
+        writes the line ``policy_failed faults=1``, with a traceback where ``exc_info`` is given.
     """
     wrapped: Any = structlog.wrap_logger(
         log if log is not None else logging.getLogger(name),
@@ -54,10 +54,11 @@ def describe(error: BaseException) -> str:
     return text
 
 
-def _line(_: WrappedLogger, __: str, event: EventDict) -> tuple[tuple[str], dict[str, int]]:
-    name = event.pop("event")
+def _line(_: WrappedLogger, __: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
+    name, exc_info = event.pop("event"), event.pop("exc_info", None)
     fields = [f"{key}={_value(value)}" for key, value in event.items()]
-    return (" ".join([str(name), *fields]),), {"stacklevel": _STACKLEVEL}
+    line = " ".join([str(name), *fields])
+    return (line,), {"stacklevel": _STACKLEVEL, "exc_info": exc_info}
 
 
 def _value(value: object) -> str:

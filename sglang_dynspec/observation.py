@@ -42,6 +42,8 @@ class Observation:
 
         plain_requests: Requests of the batch that speculation would only approximate (penalties,
             min_p, custom logit processors) and that must therefore be decoded plainly to be exact.
+
+        upkeep_window: Plain rounds between two upkeep passes, as it is set now; 0 for no upkeep.
     """
 
     batch_size: int
@@ -56,6 +58,7 @@ class Observation:
     depth_age: int
     round: int = 0
     plain_requests: int = 0
+    upkeep_window: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

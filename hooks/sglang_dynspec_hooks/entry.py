@@ -41,7 +41,7 @@ def activate() -> None:
         if is_wanted:
             exit_with(error)
         # Somebody else's server: say why we are absent, once, and stay out of the way.
-        logger.warning("plugin_not_loaded error=%r: it was not asked for, nothing changes", error)
+        logger.warning("plugin_not_loaded error=%r note='not asked for, nothing changes'", error)
 
 
 def arm(enabled: bool) -> None:

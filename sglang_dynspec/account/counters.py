@@ -2,7 +2,7 @@
 What has happened since the server started, as plain numbers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sglang_dynspec.account.timed import TimedTable
@@ -104,9 +104,9 @@ class Counters:
 
         trace_errors: Failed writes of the trace; tracing stops at the first.
 
-        dropped_rounds: Planned rounds forgotten because too many were waiting for an outcome.
+        unmarked: Decode batches that reached the worker without a plan; they ran plain.
 
-        unmatched_outcomes: Outcomes of rounds that were not waiting for one.
+        mark_faults: Decode batches that could not be observed; they ran plain.
 
         impossible_outcomes: Outcomes that cannot be (more accepted than drafted); left out of
             the acceptance counters, so that rates stay rates.
@@ -122,10 +122,10 @@ class Counters:
         "accepted",
         "by_depth",
         "drafted",
-        "dropped_rounds",
         "exact_sampling_rounds",
         "guard_holds",
         "impossible_outcomes",
+        "mark_faults",
         "mismatches",
         "observer_errors",
         "policy_errors",
@@ -139,7 +139,7 @@ class Counters:
         "timed",
         "tokens",
         "trace_errors",
-        "unmatched_outcomes",
+        "unmarked",
         "untimed_rounds",
         "watchdog_recoveries",
         "watchdog_trips",
@@ -164,12 +164,30 @@ class Counters:
         self.slow_policies = 0
         self.observer_errors = 0
         self.trace_errors = 0
-        self.dropped_rounds = 0
-        self.unmatched_outcomes = 0
+        self.unmarked = 0
+        self.mark_faults = 0
         self.impossible_outcomes = 0
         self.drafted = 0
         self.accepted = 0
         self.tokens = 0
+
+    def note(self, name: str, tell: Callable[..., Any], event: str, **fields: Any) -> None:
+        """
+        Count something unusual, and log it the first time: a line a round would cost more than it.
+
+        Args:
+            name: The counter.
+
+            tell: A method of a structlog logger, which decides the level.
+
+            event: What happened, in the past tense.
+
+            **fields: What is worth knowing of it.
+        """
+        count = getattr(self, name) + 1
+        setattr(self, name, count)
+        if count == 1:
+            tell(event, **fields)
 
     def count(self, outcome: Outcome) -> None:
         """

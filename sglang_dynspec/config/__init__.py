@@ -6,6 +6,6 @@ environment); `flags` are those we add to SGLang's command line, and `enabling` 
 are started from Python get it.
 """
 
-from sglang_dynspec.config.model import Config
+from sglang_dynspec.config.model import Config, ResolvedConfig
 
-__all__ = ["Config"]
+__all__ = ["Config", "ResolvedConfig"]

@@ -185,7 +185,7 @@ class Config(BaseModel):
             files["calibration"] = config.calibration.absolute()
         return config.model_copy(update=files)
 
-    def resolve(self, largest_depth: int | None) -> Self:
+    def resolve(self, largest_depth: int | None) -> "ResolvedConfig":
         """
         Fill in what depends on the largest depth, and refuse what contradicts it.
 
@@ -196,7 +196,7 @@ class Config(BaseModel):
                 silent: then the largest of `depths`, or else 3.
 
         Returns:
-            A configuration whose `depths` and `upkeep_window` are set.
+            A configuration that leaves nothing open.
 
         Raises:
             ConfigError: `depths` or `upkeep_window` does not fit the largest depth.
@@ -223,7 +223,8 @@ class Config(BaseModel):
                 found=str(window),
                 remedy=f"set upkeep_window={largest + 1}, or leave it out",
             )
-        return self.model_copy(update={"depths": depths, "upkeep_window": window})
+        given = self.model_dump(exclude_unset=True)
+        return ResolvedConfig(**given | {"depths": depths, "upkeep_window": window})
 
     def to_json(self) -> str:
         """
@@ -256,6 +257,15 @@ class Config(BaseModel):
             return cls.model_validate(merged.values)
         except ValidationError as error:
             raise _sources.explain(error, merged.origins) from error
+
+
+class ResolvedConfig(Config):
+    """
+    A configuration that fits its server's largest depth and leaves nothing open.
+    """
+
+    depths: tuple[int, ...]
+    upkeep_window: int
 
 
 def _checked_depths(value: object) -> tuple[int, ...]:

@@ -6,16 +6,13 @@ import logging
 from typing import Any
 
 from sglang_dynspec.account.counters import Counters
-from sglang_dynspec.config import Config
+from sglang_dynspec.config import ResolvedConfig
 from sglang_dynspec.guard.probe_budget import ProbeBudget
 from sglang_dynspec.guard.quarantine import Quarantine
 from sglang_dynspec.guard.rates import Rates, is_usable
 from sglang_dynspec.guard.watchdog import Watchdog
 from sglang_dynspec.log import structured
-from sglang_dynspec.observation import Outcome
-
-#: Plain rounds between two upkeep passes, in a configuration that is not resolved.
-_UPKEEP_WINDOW = 4
+from sglang_dynspec.observation import Observation, Outcome
 
 
 class Evidence:
@@ -23,9 +20,7 @@ class Evidence:
     Measures every round and gives the verdicts of watchdog, quarantine and exploration.
 
     Args:
-        config: Says which of them are wanted.
-
-        depths: Candidate depths.
+        config: Says which of them are wanted, and the candidate depths.
 
         never_worse: Whether depths are quarantined.
 
@@ -46,15 +41,14 @@ class Evidence:
 
     def __init__(
         self,
-        config: Config,
-        depths: tuple[int, ...],
+        config: ResolvedConfig,
         *,
         never_worse: bool,
         counters: Counters,
         log: logging.Logger | None,
     ) -> None:
-        window = config.upkeep_window
-        self._rates = Rates(depths, upkeep_window=_UPKEEP_WINDOW if window is None else window)
+        depths = config.depths
+        self._rates = Rates(depths)
         self._probe_budget = ProbeBudget(config.exploration_budget, self._rates)
         self._quarantine = Quarantine(self._rates, depths) if never_worse else None
         self._watchdog = Watchdog() if config.watchdog else None
@@ -75,6 +69,15 @@ class Evidence:
         Whether acceptance has collapsed and not come back.
         """
         return self._watchdog is not None and self._watchdog.has_tripped
+
+    def observe(self, observation: Observation) -> None:
+        """
+        Take note of what may be set anew while serving.
+
+        Args:
+            observation: Of the round about to run.
+        """
+        self._rates.upkeep_window = observation.upkeep_window
 
     def allows_retry(self, round_index: int, batch_size: int) -> bool:
         """
@@ -140,32 +143,30 @@ class Evidence:
             return
         self._rates.add(outcome)
         if self._quarantine is not None and outcome.depth and self._quarantine.judge(outcome):
-            self._counters.quarantines += 1
-            if self._counters.quarantines == 1:
-                self._log.warning(
-                    "depth_quarantined",
-                    depth=outcome.depth,
-                    batch_size=outcome.batch_size,
-                    round=outcome.round,
-                    note="measured below the plain rate; later ones are only counted",
-                )
+            self._counters.note(
+                "quarantines",
+                self._log.warning,
+                "depth_quarantined",
+                depth=outcome.depth,
+                batch_size=outcome.batch_size,
+                round=outcome.round,
+                note="measured below the plain rate; later ones are only counted",
+            )
 
     def _watch(self, watchdog: Watchdog, outcome: Outcome) -> None:
         had_tripped = watchdog.has_tripped
         watchdog.see(outcome)
         if watchdog.has_tripped == had_tripped:
             return
-        counters = self._counters
+        note, log, now = self._counters.note, self._log, outcome.round
         if had_tripped:
-            counters.watchdog_recoveries += 1
-            if counters.watchdog_recoveries == 1:
-                self._log.warning("acceptance_recovered", round=outcome.round)
+            note("watchdog_recoveries", log.warning, "acceptance_recovered", round=now)
             return
-        counters.watchdog_trips += 1
-        if counters.watchdog_trips == 1:
-            self._log.error(
-                "acceptance_collapsed",
-                round=outcome.round,
-                depth=outcome.depth,
-                note="rounds are plain until drafts are accepted again; later ones are counted",
-            )
+        note(
+            "watchdog_trips",
+            log.error,
+            "acceptance_collapsed",
+            round=now,
+            depth=outcome.depth,
+            note="rounds are plain until drafts are accepted again; later ones are counted",
+        )

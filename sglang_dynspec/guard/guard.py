@@ -18,7 +18,7 @@ from sglang_dynspec.account.counters import (
     HOLDS,
     Counters,
 )
-from sglang_dynspec.config import Config
+from sglang_dynspec.config import ResolvedConfig
 from sglang_dynspec.guard.evidence import Evidence
 from sglang_dynspec.guard.policy_calls import PolicyCalls
 from sglang_dynspec.guard.switch_rate import SwitchRate
@@ -69,9 +69,7 @@ class Guard:
     Args:
         policy: The policy to bound, configured.
 
-        config: Where the bounds are.
-
-        depths: Candidate depths.
+        config: Where the bounds are, and the candidate depths.
 
         counters: Where faults and holds are counted.
 
@@ -104,22 +102,19 @@ class Guard:
         self,
         policy: Policy,
         *,
-        config: Config,
-        depths: tuple[int, ...],
+        config: ResolvedConfig,
         counters: Counters,
         log: logging.Logger | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._calls = PolicyCalls(
-            policy, config=config, depths=depths, counters=counters, log=log, clock=clock
-        )
+        depths = config.depths
+        self._calls = PolicyCalls(policy, config=config, counters=counters, log=log, clock=clock)
         self._counters = counters
         self._min_dwell = config.min_dwell
         self._dead_band = config.dead_band
         self._switch_rate = SwitchRate(config.switches_per_1000)
         self._evidence = Evidence(
             config,
-            depths,
             never_worse=policy.uses_time if config.never_worse is None else config.never_worse,
             counters=counters,
             log=log,
@@ -144,17 +139,13 @@ class Guard:
         """
         return self._calls.exhausted
 
-    def decide(self, observation: Observation, depth: int, depth_age: int) -> Plan:
+    def decide(self, observation: Observation) -> Plan:
         """
         Decide the depth of the round about to run.
 
         Args:
-            observation: What the policy sees.
-
-            depth: The depth in force, a candidate.
-
-            depth_age: Rounds planned since it came into force; 0 only before the first round, whose
-                depth is free.
+            observation: What the policy sees. Its `depth_age` is 0 only before the first round,
+                whose depth is free.
 
         Returns:
             A plan whose depth is a candidate: the policy's own, or one that says why not.
@@ -163,6 +154,7 @@ class Guard:
             KeyboardInterrupt: Somebody wants the process to stop.
         """
         calls = self._calls
+        self._evidence.observe(observation)
         asked = None if calls.exhausted else calls.decide(observation)
         if calls.exhausted:
             return self._plain
@@ -171,12 +163,12 @@ class Guard:
         else:
             self.asked = plan = asked
         if plan.depth:
-            plan = self._protect(observation, plan, depth)
+            plan = self._protect(observation, plan)
         # What the guard itself decided is final.
         if plan is asked:
-            if plan.depth != depth:
-                plan = self._bound(observation, plan, depth, depth_age)
-            elif not depth_age:
+            if plan.depth != observation.depth:
+                plan = self._bound(observation, plan)
+            elif not observation.depth_age:
                 self._switch_rate.start(observation.batch_size)
             if plan.depth == asked.depth and not plan.probe:
                 self._chosen = plan.depth
@@ -214,11 +206,12 @@ class Guard:
             **self._evidence.summary(round_index),
         }
 
-    def _protect(self, observation: Observation, plan: Plan, depth: int) -> Plan:
+    def _protect(self, observation: Observation, plan: Plan) -> Plan:
         """
         Make a speculative round plain where speculation has failed.
         """
-        round_index, batch_size = observation.round, observation.batch_size
+        depth, round_index = observation.depth, observation.round
+        batch_size = observation.batch_size
         if self._evidence.has_collapsed:
             # A retry is a probe, so plain has to be in force before there can be one.
             if depth == 0 and self._evidence.allows_retry(round_index, batch_size):
@@ -233,10 +226,11 @@ class Guard:
             return self._hold(HELD_NEVER_WORSE, 0)
         return plan
 
-    def _bound(self, observation: Observation, plan: Plan, depth: int, depth_age: int) -> Plan:
+    def _bound(self, observation: Observation, plan: Plan) -> Plan:
         """
         Hold a change of depth that comes too soon, too often or for too little.
         """
+        depth, depth_age = observation.depth, observation.depth_age
         if plan.probe:
             if not self._evidence.allows_probe:
                 return self._hold(HELD_EXPLORATION, depth)

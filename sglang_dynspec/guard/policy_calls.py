@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from sglang_dynspec.account.counters import Counters
-from sglang_dynspec.config import Config
+from sglang_dynspec.config import ResolvedConfig
 from sglang_dynspec.errors import PolicyError
 from sglang_dynspec.log import describe, structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
@@ -26,9 +26,7 @@ class PolicyCalls:
     Args:
         policy: The policy, configured.
 
-        config: Holds the error budget and the time a round may take.
-
-        depths: Candidate depths.
+        config: Holds the error budget, the time a round may take and the candidate depths.
 
         counters: Where faults are counted.
 
@@ -56,15 +54,14 @@ class PolicyCalls:
         self,
         policy: Policy,
         *,
-        config: Config,
-        depths: tuple[int, ...],
+        config: ResolvedConfig,
         counters: Counters,
         log: logging.Logger | None,
         clock: Callable[[], float],
     ) -> None:
         self._policy = policy
         self._config = config
-        self._depths = depths
+        self._depths = config.depths
         self._counters = counters
         self._log = structured(log, "sglang_dynspec.guard")
         self._clock = clock
@@ -143,28 +140,29 @@ class PolicyCalls:
         # One round's decide and learn count together, and each round at most once.
         self._spent = before + seconds
         if before <= self._limit < self._spent:
-            self._counters.slow_policies += 1
-            if self._counters.slow_policies == 1:
-                self._log.warning(
-                    "slow_policy_noticed",
-                    policy=type(self._policy).__name__,
-                    microseconds=round(self._spent * _MICROSECONDS),
-                    limit=self._config.slow_policy_us,
-                    note="later ones are only counted",
-                )
+            self._counters.note(
+                "slow_policies",
+                self._log.warning,
+                "slow_policy_noticed",
+                policy=type(self._policy).__name__,
+                microseconds=round(self._spent * _MICROSECONDS),
+                limit=self._config.slow_policy_us,
+                note="later ones are only counted",
+            )
 
     def _fault(self, method: str, error: BaseException) -> None:
-        self._counters.policy_errors += 1
-        faults, budget = self._counters.policy_errors, self._config.error_budget
-        if faults == 1:
-            self._log.error(
-                "policy_failed",
-                policy=type(self._policy).__name__,
-                method=method,
-                error=describe(error),
-                error_budget=budget,
-                note="the last good depth stays in force; later faults are only counted",
-            )
+        budget = self._config.error_budget
+        self._counters.note(
+            "policy_errors",
+            self._log.error,
+            "policy_failed",
+            policy=type(self._policy).__name__,
+            method=method,
+            error=describe(error),
+            error_budget=budget,
+            note="the last good depth stays in force; later faults are only counted",
+        )
+        faults = self._counters.policy_errors
         if faults > budget:
             self.exhausted = True
             self._log.error(

@@ -114,16 +114,17 @@ class Rates:
     Args:
         depths: Candidate depths.
 
-        upkeep_window: Plain rounds between two upkeep passes; 0 for no upkeep.
+    Attributes:
+        upkeep_window: Plain rounds between two upkeep passes, as it is set now; 0 for no upkeep.
     """
 
-    __slots__ = ("_cells", "_passes", "_window")
+    __slots__ = ("_cells", "_passes", "upkeep_window")
 
-    def __init__(self, depths: tuple[int, ...], *, upkeep_window: int) -> None:
+    def __init__(self, depths: tuple[int, ...]) -> None:
         buckets = _BUCKETS[-1] + 1
         self._cells = {depth: [Cell() for _ in range(buckets)] for depth in depths}
         self._passes = [0.0] * buckets
-        self._window = upkeep_window
+        self.upkeep_window = 0
 
     def cell(self, depth: int, batch_size: int) -> Cell | None:
         """
@@ -186,8 +187,8 @@ class Rates:
         if not cell.rounds:
             return 0.0
         seconds = cell.seconds
-        if self._window:
-            seconds += cell.rounds * self._passes[bucket] / self._window
+        if self.upkeep_window:
+            seconds += cell.rounds * self._passes[bucket] / self.upkeep_window
         smaller = min(1.0, requests * cell.rounds / cell.requests)
         return cell.tokens * smaller / seconds
 

@@ -150,24 +150,23 @@ def replay_trace(trace: Trace, entry: Entry, *, seed: int = 0, lag: int = 1) -> 
     rounds = Rounds(
         policy=load_policy(config, limits),
         config=config,
-        depths=depths,
         log=silent_logger(),
         clock=lambda: now,
     )
     recorded = _Recorded(trace.rounds)
     totals = _Totals()
-    waiting: list[Outcome] = []
+    waiting: list[tuple[Observation, Plan, Outcome]] = []
     for each in trace.rounds:
-        plan = rounds.plan(_observation(each, rounds, depths))
+        observation = _observation(each, rounds, depths)
+        plan = rounds.plan(observation)
         outcome = recorded.outcome(each, plan.depth, rounds.round - 1)
         totals.add(each, plan, outcome)
         if outcome is None:
-            rounds.discard(rounds.round - 1)
             continue
         now += outcome.period or 0.0
-        waiting.append(outcome)
+        waiting.append((observation, plan, outcome))
         if len(waiting) > lag:
-            rounds.learn(waiting.pop(0))
+            rounds.learn(*waiting.pop(0))
     count = len(trace.rounds)
     return TraceReplay(
         policy=entry.name,

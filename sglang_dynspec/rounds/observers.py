@@ -71,15 +71,15 @@ class Observers:
                 self._fault(plugin, hook, error)
 
     def _fault(self, plugin: str, hook: str, error: BaseException) -> None:
-        self._counters.observer_errors += 1
-        if self._counters.observer_errors == 1:
-            self._log.error(
-                "observer_failed",
-                plugin=plugin,
-                hook=hook,
-                error=describe(error),
-                note="serving goes on; later faults are only counted",
-            )
+        self._counters.note(
+            "observer_errors",
+            self._log.error,
+            "observer_failed",
+            plugin=plugin,
+            hook=hook,
+            error=describe(error),
+            note="serving goes on; later faults are only counted",
+        )
 
 
 def _callers(hooks: pluggy.PluginManager | None, name: str) -> Callers:

@@ -2,26 +2,27 @@
 One decode round, top to bottom: observe, decide, plan, (run), outcome, learn.
 
 The engine's side observes and runs; what happens in between is here. Under SGLang's overlap loop
-round N + 1 is planned before the outcome of round N arrives, so a planned round is remembered until
-its outcome comes.
+round N + 1 is planned before the outcome of round N arrives, so the engine's side keeps observation
+and plan with the round that it runs, and hands them back with the outcome. A round without one, as
+of requests that are all gone, is not heard of again.
 """
 
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pluggy
 
 from sglang_dynspec.account.counters import Counters
-from sglang_dynspec.config import Config
+from sglang_dynspec.config import ResolvedConfig
 from sglang_dynspec.guard import Guard
-from sglang_dynspec.log import describe, structured
+from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Policy
 from sglang_dynspec.rounds.decision import describe_decision
 from sglang_dynspec.rounds.observers import Observers
+from sglang_dynspec.rounds.recorder import Recorder
 from sglang_dynspec.rounds.warm_up import WarmUp
 from sglang_dynspec.trace import TraceWriter
 
@@ -30,12 +31,6 @@ FORCED = "forced"
 
 #: The batch holds a request whose sampling speculation would only approximate.
 EXACT_SAMPLING = "exact_sampling"
-
-#: Planned rounds that may wait for an outcome. Overlap needs two; more means outcomes got lost.
-IN_FLIGHT = 8
-
-#: Seconds that serving may stand still, once, to save the rest of a trace that failed.
-_PATIENCE = 0.1
 
 _EXACT_SAMPLING_PLAN = Plan(depth=0, reason=EXACT_SAMPLING)
 
@@ -50,9 +45,7 @@ class Rounds:
     Args:
         policy: The policy, configured.
 
-        config: The configuration, resolved.
-
-        depths: Candidate depths, ascending, beginning with 0.
+        config: The configuration, which has the candidate depths.
 
         trace: Where to record rounds.
 
@@ -83,10 +76,9 @@ class Rounds:
         "_last_plan",
         "_log",
         "_observers",
-        "_pending",
         "_policy",
         "_probing",
-        "_trace",
+        "_recorder",
         "counters",
         "depth",
         "depth_age",
@@ -99,13 +91,13 @@ class Rounds:
         self,
         *,
         policy: Policy,
-        config: Config,
-        depths: tuple[int, ...],
+        config: ResolvedConfig,
         trace: TraceWriter | None = None,
         hooks: pluggy.PluginManager | None = None,
         log: logging.Logger | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        depths = config.depths
         self.counters = Counters(depths)
         self.depth = 0
         self.depth_age = 0
@@ -113,15 +105,12 @@ class Rounds:
         self.forced: int | None = None
         self._log = structured(log, "sglang_dynspec.rounds")
         self._policy = policy
-        self._guard = Guard(
-            policy, config=config, depths=depths, counters=self.counters, log=log, clock=clock
-        )
+        self._guard = Guard(policy, config=config, counters=self.counters, log=log, clock=clock)
         self._observers = Observers(hooks, counters=self.counters, log=self._log)
-        self._trace = trace
+        self._recorder = Recorder(trace, counters=self.counters, log=self._log)
         self._exact_sampling = config.exact_sampling
         self._forced_plans = {depth: Plan(depth=depth, reason=FORCED) for depth in depths}
         self.warm_up = WarmUp(depths)
-        self._pending: dict[int, tuple[Observation, Plan]] = {}
         self._probing = False
         self._last_plan: Plan | None = None
 
@@ -129,66 +118,62 @@ class Rounds:
         """
         Decide the round about to run and, unless it is a probe, put its depth in force.
 
-        A forced depth comes first, then exact sampling, then the policy behind its guard; while the
-        server is warmed up, none of them.
+        Exact sampling comes first: it is a promise about outputs. Then come warm-up, a forced
+        depth, and the policy behind its guard.
 
         Args:
-            observation: The state of the batch and the server.
+            observation: The state of the batch and the server, with `depth`, `depth_age` and
+                `round` as they are here.
 
         Returns:
             The plan of round `round`, whose depth is a candidate.
         """
-        if self.warm_up.on:
-            plan = self.warm_up.plan(self.round)
-            self._remember(observation, plan)
-            self.round += 1
-            return plan
-        if self.forced is not None:
-            plan = self._forced_plans[self.forced]
-        elif observation.plain_requests and self._exact_sampling:
+        if observation.plain_requests and self._exact_sampling:
             plan = _EXACT_SAMPLING_PLAN
             self.counters.exact_sampling_rounds += 1
+        elif self.warm_up.on:
+            plan = self.warm_up.plan(self.round)
+            self.round += 1
+            return plan
+        elif self.forced is not None:
+            plan = self._forced_plans[self.forced]
         else:
-            plan = self._guard.decide(observation, self.depth, self.depth_age)
+            plan = self._guard.decide(observation)
         self._last_plan = plan
-        self._remember(observation, plan)
         if tell := self._observers.before_round:
             self._observers.tell("dynspec_before_round", tell, observation=observation, plan=plan)
         self._put_in_force(plan)
         return plan
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, observation: Observation, plan: Plan, outcome: Outcome) -> None:
         """
         Account for a round that has run, and let the policy learn from it.
 
         Args:
-            outcome: What the round did. Ignored, but counted, if that round is not waiting for one.
+            observation: What `plan` was given for the round.
+
+            plan: What it returned.
+
+            outcome: What the round did.
         """
-        remembered = self._pending.pop(outcome.round, None)
-        if remembered is None:
-            self.counters.unmatched_outcomes += 1
-            return
-        observation, plan = remembered
         if plan.reason is WarmUp.REASON:
             return
         self.counters.count(outcome)
         if outcome.depth != plan.depth:
-            self._mismatch(outcome, plan)
+            self.counters.note(
+                "mismatches",
+                self._log.error,
+                "plan_disobeyed",
+                round=outcome.round,
+                planned=plan.depth,
+                ran=outcome.depth,
+                note="later ones are only counted",
+            )
         depth = observation.depth
         self._guard.learn(outcome, depth if plan.probe and plan.depth != depth else None)
-        if self._trace is not None:
-            self._record(self._trace, observation, plan, outcome)
+        self._recorder.write(observation, plan, outcome)
         if tell := self._observers.after_round:
             self._observers.tell("dynspec_after_round", tell, outcome=outcome)
-
-    def discard(self, round_index: int) -> None:
-        """
-        Forget a planned round that will have no outcome.
-
-        Args:
-            round_index: Its index. One that is not waiting for an outcome is ignored.
-        """
-        self._pending.pop(round_index, None)
 
     def force(self, depth: int | None) -> None:
         """
@@ -229,19 +214,7 @@ class Rounds:
         """
         Finish the trace. Does nothing the second time.
         """
-        trace, self._trace = self._trace, None
-        if trace is not None:
-            try:
-                trace.close()
-            except OSError as error:
-                self._stop_tracing(error)
-
-    def _remember(self, observation: Observation, plan: Plan) -> None:
-        pending = self._pending
-        pending[self.round] = (observation, plan)
-        if len(pending) > IN_FLIGHT:
-            del pending[next(iter(pending))]
-            self.counters.dropped_rounds += 1
+        self._recorder.close()
 
     def _put_in_force(self, plan: Plan) -> None:
         old, new = self.depth, plan.depth
@@ -268,30 +241,3 @@ class Rounds:
             if not self._probing:
                 self.counters.probes += 1
         self._probing = probing
-
-    def _mismatch(self, outcome: Outcome, plan: Plan) -> None:
-        self.counters.mismatches += 1
-        if self.counters.mismatches == 1:
-            self._log.error(
-                "plan_disobeyed",
-                round=outcome.round,
-                planned=plan.depth,
-                ran=outcome.depth,
-                note="later ones are only counted",
-            )
-
-    def _record(
-        self, trace: TraceWriter, observation: Observation, plan: Plan, outcome: Outcome
-    ) -> None:
-        try:
-            trace.write(observation, plan, outcome)
-        # Not only OSError: a value that JSON cannot hold must not stop the server either.
-        except Exception as error:  # noqa: BLE001
-            self._trace = None
-            self._stop_tracing(error)
-            with suppress(OSError):
-                trace.close(_PATIENCE)
-
-    def _stop_tracing(self, error: Exception) -> None:
-        self.counters.trace_errors += 1
-        self._log.error("trace_stopped", error=describe(error), note="serving goes on")

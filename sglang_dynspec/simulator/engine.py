@@ -98,6 +98,7 @@ class SyntheticEngine:
             depth=depth,
             depth_age=depth_age,
             round=index,
+            upkeep_window=self._scenario.server.upkeep_window,
         )
 
     def run(self, observation: Observation, depth: int) -> Outcome:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
 from sglang_dynspec.loading.plugins import build_policy, find_policy
-from sglang_dynspec.observation import Outcome, Plan
+from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
 from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec.simulator.engine import SyntheticEngine
@@ -119,21 +119,20 @@ def run_scenario(
     cycle = Rounds(
         policy=built,
         config=Config(depths=depths, seed=seed, **guard).resolve(depths[-1]),
-        depths=depths,
         log=silent_logger(),
         clock=lambda: engine.now,
     )
     plans: list[Plan] = []
-    waiting: list[Outcome] = []
+    waiting: list[tuple[Observation, Plan, Outcome]] = []
     for index in range(total):
         observation = engine.observe(index, depth=cycle.depth, depth_age=cycle.depth_age)
         plan = cycle.plan(observation)
         plans.append(plan)
-        waiting.append(engine.run(observation, plan.depth))
+        waiting.append((observation, plan, engine.run(observation, plan.depth)))
         if len(waiting) > lag:
-            cycle.learn(waiting.pop(0))
-    for outcome in waiting:
-        cycle.learn(outcome)
+            cycle.learn(*waiting.pop(0))
+    for each in waiting:
+        cycle.learn(*each)
     sizes, padded_sizes, contexts = np.array(engine.sizes).T
     seconds, periods = np.array(engine.times).T
     return ScenarioRun(

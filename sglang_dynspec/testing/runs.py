@@ -187,10 +187,10 @@ def run_policy(
     policy = _built(policy, options or {}, limits)
     config = Config(depths=depths, seed=seed, **guard).resolve(depths[-1])
     log = _ListLogger()
-    cycle = Rounds(policy=policy, config=config, depths=depths, log=log)
+    cycle = Rounds(policy=policy, config=config, log=log)
     run = PolicyRun(policy=policy, counters=cycle.counters, log=log.lines)
     drafts = Drafts(acceptance, seed)
-    waiting: list[Outcome] = []
+    waiting: list[tuple[Observation, Plan, Outcome]] = []
     for batch_size in _each_round(rounds):
         observation = Observation(
             batch_size=batch_size,
@@ -219,11 +219,11 @@ def run_policy(
         run.batch_sizes.append(batch_size)
         run.plans.append(plan)
         run.outcomes.append(outcome)
-        waiting.append(outcome)
+        waiting.append((observation, plan, outcome))
         if len(waiting) > lag:
-            cycle.learn(waiting.pop(0))
-    for outcome in waiting:
-        cycle.learn(outcome)
+            cycle.learn(*waiting.pop(0))
+    for each in waiting:
+        cycle.learn(*each)
     return run
 
 

@@ -61,6 +61,8 @@ class Cycle:
         elif accepted is None:
             accepted = (0,) * batch_size if plan.depth else ()
         rounds.learn(
+            observation,
+            plan,
             Outcome(
                 round=observation.round,
                 depth=plan.depth,
@@ -70,7 +72,7 @@ class Cycle:
                 tokens=batch_size + sum(accepted),
                 period=period(plan.depth) if callable(period) else period,
                 upkeep=upkeep,
-            )
+            ),
         )
         return plan
 
@@ -83,7 +85,7 @@ def cycle(observe, limits):
         assert isinstance(policy, Policy)
         policy.configure(limits)
         config = (config or Config()).resolve(None)
-        return Cycle(Rounds(policy=policy, config=config, depths=DEPTHS, **arguments), observe)
+        return Cycle(Rounds(policy=policy, config=config, **arguments), observe)
 
     return build
 
@@ -107,7 +109,6 @@ def guard(observe):
         guard = Guard(
             policy,
             config=Config(**fields).resolve(None),
-            depths=DEPTHS,
             counters=counters,
             clock=clock or Clock(),
         )

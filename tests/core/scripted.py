@@ -54,6 +54,7 @@ def observation(batch_size=1, **fields):
             "depths": DEPTHS,
             "depth": 0,
             "depth_age": 0,
+            "upkeep_window": 4,
             **fields,
         }
     )
@@ -64,15 +65,25 @@ class Asking:
         self.guard = guard
         self.counters = counters
         self.observation = observation
-        self.depth = self.age = 0
+
+    @property
+    def depth(self):
+        return self.observation.depth
+
+    @property
+    def age(self):
+        return self.observation.depth_age
 
     def __call__(self):
-        plan = self.guard.decide(self.observation, self.depth, self.age)
-        self.observation = replace(self.observation, round=self.observation.round + 1)
-        if plan.depth == self.depth or plan.probe:
-            self.age += 1
-        else:
-            self.depth, self.age = plan.depth, 1
+        seen = self.observation
+        plan = self.guard.decide(seen)
+        kept = plan.depth == seen.depth or plan.probe
+        self.observation = replace(
+            seen,
+            round=seen.round + 1,
+            depth=seen.depth if kept else plan.depth,
+            depth_age=seen.depth_age + 1 if kept else 1,
+        )
         return plan
 
 

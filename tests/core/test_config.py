@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglang_dynspec import Config, ConfigError
+from sglang_dynspec.config import ResolvedConfig
 from tests.core.loading import load, refusal
 
 
@@ -219,4 +220,4 @@ class TestJson:
 
     def test_a_resolved_configuration_round_trips(self):
         config = Config(options={"table": {"1-": 1}}).resolve(5)
-        assert Config.from_json(config.to_json()) == config
+        assert ResolvedConfig.from_json(config.to_json()) == config

@@ -45,7 +45,7 @@ def build(script, **fields):
     policy.configure(Limits(depths=DEPTHS))
     counters = Counters(DEPTHS)
     config = Config(**fields).resolve(None)
-    return Guard(policy, config=config, depths=DEPTHS, counters=counters), counters
+    return Guard(policy, config=config, counters=counters), counters
 
 
 @given(
@@ -59,7 +59,7 @@ def test_whatever_the_policy_does_the_guard_keeps_its_promises(script, min_dwell
     ages = []
     for index in range(len(script)):
         was_exhausted = guard.exhausted
-        plan = guard.decide(observation(round=index), depth, age)
+        plan = guard.decide(observation(round=index, depth=depth, depth_age=age))
         assert type(plan.depth) is int
         assert plan.depth in DEPTHS
         assert not was_exhausted or plan.depth == 0
@@ -84,7 +84,9 @@ def test_whatever_the_policy_does_the_guard_keeps_its_promises(script, min_dwell
 def test_no_outcome_makes_it_raise_or_forget_itself(script, told, budget):
     guard, _ = build(script, never_worse=True, exploration_budget=budget, error_budget=100)
     for index, fields in enumerate(told):
-        plan = guard.decide(observation(fields["batch_size"], round=index), 3, index)
+        plan = guard.decide(
+            observation(fields["batch_size"], round=index, depth=3, depth_age=index)
+        )
         assert plan.depth in DEPTHS
         late, probed_from = fields.pop("late"), fields.pop("probed_from")
         guard.learn(Outcome(round=index - late, planned=3, **fields), probed_from)
@@ -102,8 +104,8 @@ def test_equal_outcomes_make_equal_decisions(told):
     script = [Plan(depth=depth) for depth in (3, 3, 0, 1)] * 5
     first, second = (build(script, never_worse=True)[0] for _ in range(2))
     for index, fields in enumerate(told):
-        seen = observation(fields["batch_size"], round=index)
-        assert first.decide(seen, 3, index) == second.decide(seen, 3, index)
+        seen = observation(fields["batch_size"], round=index, depth=3, depth_age=index)
+        assert first.decide(seen) == second.decide(seen)
         for guard in (first, second):
             outcome = {k: v for k, v in fields.items() if k not in ("late", "probed_from")}
             guard.learn(Outcome(round=index, planned=3, **outcome), fields["probed_from"])

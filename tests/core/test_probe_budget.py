@@ -30,7 +30,8 @@ class TestAccount:
     @pytest.fixture
     def account(self):
         """An account of 1 %, after 100 plain rounds of 10 tokens in 10 ms."""
-        rates = Rates((0, 1, 3), upkeep_window=4)
+        rates = Rates((0, 1, 3))
+        rates.upkeep_window = 4
         account = ProbeBudget(0.01, rates)
         for index in range(100):
             rates.add(ran(index, 0, 0.01))
@@ -92,7 +93,7 @@ class TestAccount:
 
 @pytest.mark.parametrize(("share", "empty"), [(0.0, True), (1.0, False), (0.005, False)])
 def test_before_anything_is_known(share, empty):
-    assert ProbeBudget(share, Rates((0, 3), upkeep_window=4)).is_empty is empty
+    assert ProbeBudget(share, Rates((0, 3))).is_empty is empty
 
 
 class TestGuard:

@@ -17,7 +17,7 @@ class Bench:
     """A quarantine, and rounds at depth 3 that plain, at 1600 tokens/s, is compared with."""
 
     def __init__(self):
-        self.rates = Rates((0, 3), upkeep_window=0)
+        self.rates = Rates((0, 3))
         self.quarantine = Quarantine(self.rates, (0, 3))
         self.now = 0
 
@@ -47,7 +47,7 @@ class TestQuarantine:
     """Plain delivers 1600 tokens/s; what depth 3 does is up to the test."""
 
     def judged(self, rate, *, rounds=100, plain_rounds=20, gap=0):
-        rates = Rates((0, 3), upkeep_window=0)
+        rates = Rates((0, 3))
         quarantine = Quarantine(rates, (0, 3))
         for index in range(plain_rounds):
             rates.add(ran(index, 0, 0.01))
@@ -123,7 +123,7 @@ class TestQuarantine:
         assert bench.left > 0
 
     def test_noise_around_the_margin_is_no_verdict(self):
-        rates = Rates((0, 3), upkeep_window=0)
+        rates = Rates((0, 3))
         quarantine = Quarantine(rates, (0, 3))
         draw = random.Random(1)
         for index in range(20_000):

@@ -40,7 +40,9 @@ class TestBuckets:
 class TestRates:
     @pytest.fixture
     def rates(self):
-        return Rates((0, 3), upkeep_window=4)
+        rates = Rates((0, 3))
+        rates.upkeep_window = 4
+        return rates
 
     def test_a_mean(self, rates):
         for index in range(500):

@@ -5,8 +5,7 @@ import pytest
 
 from sglang_dynspec import Config, ConfigError, Outcome, Plan, Policy
 from sglang_dynspec.policies import Always, Never, Threshold
-from sglang_dynspec.rounds.rounds import EXACT_SAMPLING, FORCED, IN_FLIGHT, Rounds
-from tests.core.conftest import DEPTHS
+from sglang_dynspec.rounds.rounds import EXACT_SAMPLING, FORCED, Rounds
 
 pytest_plugins = ["sglang_dynspec.testing"]
 
@@ -112,40 +111,19 @@ class TestOverlap:
     def test_an_outcome_belongs_to_its_own_round(self, cycle, observe):
         policy = Recorder()
         rounds = cycle(policy).rounds
-        first, second = rounds.plan(observe(1)), rounds.plan(observe(2))
+        seen = observe(1), observe(2, round=1, depth=3, depth_age=1)
+        first, second = [rounds.plan(each) for each in seen]
         assert first.depth == second.depth == 3
-        rounds.learn(outcome(0, 3))
-        rounds.learn(outcome(1, 3))
+        rounds.learn(seen[0], first, outcome(0, 3))
+        rounds.learn(seen[1], second, outcome(1, 3))
         assert [each.round for each in policy.learned] == [0, 1]
-        assert rounds.counters.unmatched_outcomes == 0
+        assert rounds.counters.mismatches == 0
 
-    def test_an_outcome_is_taken_once(self, cycle):
-        run = cycle(Always())
-        run()
-        run.rounds.learn(outcome(0, 3))
-        assert run.rounds.counters.unmatched_outcomes == 1
-        assert run.rounds.counters.rounds == 1
-
-    def test_memory_is_bounded(self, cycle, observe):
+    def test_a_round_without_an_outcome_is_not_missed(self, cycle, observe):
         rounds = cycle(Always()).rounds
-        for _ in range(IN_FLIGHT + 3):
-            rounds.plan(observe())
-        assert rounds.counters.dropped_rounds == 3
-        rounds.learn(outcome(2, 3))
-        assert rounds.counters.unmatched_outcomes == 1
-        rounds.learn(outcome(3, 3))
-        assert rounds.counters.rounds == 1
-
-    def test_a_discarded_round_waits_no_more(self, cycle, observe):
-        rounds = cycle(Always()).rounds
-        for _ in range(50):
-            index = rounds.round
-            rounds.plan(observe())
-            rounds.discard(index)
-        rounds.discard(12345)
-        assert rounds.counters.dropped_rounds == 0
-        assert rounds.counters.rounds == 0
-        assert rounds.round == 50
+        for index in range(50):
+            rounds.plan(observe(round=index, depth=rounds.depth, depth_age=rounds.depth_age))
+        assert (rounds.round, rounds.counters.rounds, rounds.counters.mismatches) == (50, 0, 0)
 
 
 class TestAccounts:
@@ -205,8 +183,8 @@ class TestAccounts:
     def test_a_mismatch_is_counted_and_said_once(self, cycle, observe, caplog):
         rounds = cycle(Always()).rounds
         for index, ran in enumerate((0, 3, 7)):
-            rounds.plan(observe())
-            rounds.learn(outcome(index, ran, planned=3))
+            plan = rounds.plan(observe())
+            rounds.learn(observe(), plan, outcome(index, ran, planned=3))
         assert rounds.counters.mismatches == 2
         assert rounds.counters.rounds_by_depth == {0: 1, 1: 0, 3: 1}
         (message,) = caplog.messages
@@ -214,15 +192,15 @@ class TestAccounts:
 
     def test_a_mismatch_is_judged_by_our_own_plan(self, cycle, observe):
         rounds = cycle(Always()).rounds
-        rounds.plan(observe())
-        rounds.learn(outcome(0, 1, planned=1))
+        plan = rounds.plan(observe())
+        rounds.learn(observe(), plan, outcome(0, 1, planned=1))
         assert rounds.counters.mismatches == 1
 
     @pytest.mark.parametrize("accepted", [(4,), (-1,), (2, 2)])
     def test_an_impossible_outcome_spoils_no_rate(self, cycle, observe, accepted):
         rounds = cycle(Always()).rounds
-        rounds.plan(observe())
-        rounds.learn(outcome(0, 3, accepted=accepted))
+        plan = rounds.plan(observe())
+        rounds.learn(observe(), plan, outcome(0, 3, accepted=accepted))
         assert rounds.counters.impossible_outcomes == 1
         assert (rounds.counters.drafted, rounds.counters.accepted) == (0, 0)
 
@@ -248,7 +226,6 @@ class TestLog:
         rounds = Rounds(
             policy=policy,
             config=Config().resolve(None),
-            depths=DEPTHS,
             log=logging.getLogger("sglang.theirs"),
         )
         rounds.plan(observe())
@@ -256,8 +233,8 @@ class TestLog:
 
     def test_ours_by_default(self, cycle, observe, caplog):
         rounds = cycle(Always()).rounds
-        rounds.plan(observe())
-        rounds.learn(outcome(0, 1, planned=3))
+        plan = rounds.plan(observe())
+        rounds.learn(observe(), plan, outcome(0, 1, planned=3))
         assert [record.name for record in caplog.records] == ["sglang_dynspec.rounds"]
         assert [record.filename for record in caplog.records] == ["rounds.py"]
 
@@ -265,7 +242,7 @@ class TestLog:
 def test_a_configuration_that_is_not_resolved_is_no_concern(limits, observe):
     policy = Never()
     policy.configure(limits)
-    rounds = Rounds(policy=policy, config=Config(), depths=DEPTHS)
+    rounds = Rounds(policy=policy, config=Config().resolve(None))
     assert rounds.plan(observe()).depth == 0
 
 

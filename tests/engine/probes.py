@@ -39,7 +39,7 @@ def functions_of_a_round() -> tuple[list[tuple[type, str]], list[tuple[type, str
     ours: list[tuple[type, str]] = [
         (Bridge, "mark"),
         (Bridge, "stamp"),
-        (Bridge, "_release"),
+        (Upkeep, "release"),
         (DynspecWorkerMixin, "_plain_round"),
         (Tiers, "activate"),
         (Upkeep, "before_speculative_round"),

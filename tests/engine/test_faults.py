@@ -82,4 +82,4 @@ def test_upkeep_that_fails_is_given_up(models, plain_ids, capfd, algorithm, kind
     assert_lossless(plain_ids["crowd"], answers)
     assert state["upkeep"]["faults"] == 1
     assert state["upkeep"]["window"] == 0
-    assert log.count("upkeep of the draft model failed") == 1
+    assert log.count("upkeep_given_up") == 1

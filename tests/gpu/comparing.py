@@ -44,7 +44,7 @@ def assert_same_tokens(expected, found, *, gap):
 def check(engine):
     state = engine.state()
     assert state["mismatches"] == state["unmarked"] == state["mark_faults"] == 0
-    assert state["policy_errors"] == state["dropped_rounds"] == 0
+    assert state["policy_errors"] == state["impossible_outcomes"] == 0
     assert state["upkeep"] | {"window": 0, "passes": 0, "writes": 0} == {
         "window": 0,
         "passes": 0,

@@ -1,22 +1,23 @@
 """
 The bridge between one SGLang scheduler and the core's round loop.
 
-Follows one decode round: `mark` observes the batch and writes the plan on it (before the launch),
-the worker reads the plan with `planned_depth` and stamps what ran on the result, `settle` turns the
-processed result into an outcome. Translation only: every decision is the core's.
+Follows one decode round: `mark` observes the batch and writes on it what was planned (before the
+launch), the worker reads the depth with `planned_depth` and lets `stamp` pass the mark on to the
+result, `settle` turns the processed result into an outcome. Translation only: every decision is the
+core's, and the draft model is the worker's.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from sglang_dynspec.loading.plugins import load_policy, plugin_manager
-from sglang_dynspec.observation import Observation, Outcome
+from sglang_dynspec.log import structured
+from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits
 from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec_hooks.bridge.exactness import count_plain_requests
@@ -26,14 +27,56 @@ from sglang_dynspec_hooks.identity import gpu_name, identity_of
 from sglang_dynspec_hooks.launch import carried_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import logging
+    from collections.abc import Callable, Sequence
 
-    from sglang_dynspec.config import Config
+    import numpy.typing as npt
 
-logger = logging.getLogger("sglang_dynspec")
+    from sglang_dynspec.config import ResolvedConfig
 
 #: Prefix of the request ids that SGLang's health check generates with.
 _HEALTH_CHECK = "HEALTH_CHECK"
+
+
+class DraftUpkeep(Protocol):
+    """What the bridge needs of upkeep. Neither method raises."""
+
+    @property
+    def window(self) -> int:
+        """Plain rounds between two passes, as it is set now; 0 for no upkeep."""
+
+    def release(self, scheduler: Any, batch: Any, rows: Sequence[int]) -> None:
+        """Keep the draft rows of requests that finished whole, and forget their slots."""
+
+    def forget(self, slots_cpu: npt.NDArray[np.int64]) -> None:
+        """Drop what the slots owe."""
+
+    def summary(self) -> dict[str, Any]:
+        """Give its state as plain JSON types."""
+
+
+class Worker(Protocol):
+    """What the bridge needs of the worker."""
+
+    @property
+    def upkeep(self) -> DraftUpkeep:
+        """Its upkeep of the draft model."""
+
+    #: Batch sizes that plain rounds have CUDA graphs for, ascending; empty without.
+    graph_sizes: tuple[int, ...]
+
+    def build_costs(self) -> dict[str, Any]:
+        """Give what the tiers took to build as plain JSON types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a decode batch, and then its result, is marked with: all that is known of the round."""
+
+    observation: Observation
+    plan: Plan
+    #: Committed lengths of the batch's requests, in tokens.
+    lengths: list[int]
 
 
 class Bridge:
@@ -41,40 +84,30 @@ class Bridge:
     Joins the scheduler, the worker and `Rounds`.
 
     Attributes:
-        depths: Candidate depths, ascending, beginning with 0.
-        upkeep_window: The configured window.
-        plain_graphs: Whether plain rounds get CUDA graphs.
+        config: The configuration.
         rounds: The core's round loop.
-        unmarked: Decode batches that reached the worker without a plan; they ran plain.
-        upkeep_faults: Faults of upkeep so far.
-        graph_sizes: Batch sizes with a CUDA graph, ascending; empty without.
     """
 
-    def __init__(self, *, config: Config, rounds: Rounds, worker: Any) -> None:
+    def __init__(self, *, config: ResolvedConfig, rounds: Rounds, worker: Worker) -> None:
         """
         Join the three.
 
         Args:
-            config: The resolved configuration.
+            config: The configuration.
             rounds: The core's round loop.
-            worker: The dynspec worker.
+            worker: The dynspec worker. Its attributes are read when there are rounds.
         """
-        assert config.depths is not None  # noqa: S101 - resolved configurations have them
-        assert config.upkeep_window is not None  # noqa: S101
-        self.depths = config.depths
-        self.upkeep_window = config.upkeep_window
-        self.plain_graphs = config.plain_graphs
+        self.config = config
         self.rounds = rounds
-        self.unmarked = 0
-        self.upkeep_faults = 0
-        self.mark_faults = 0
-        self.graph_sizes: tuple[int, ...] = ()
         self._worker = worker
         self._scheduler: Any | None = None
         self._periods = Periods()
+        self._log = structured(None, "sglang_dynspec")
 
     @classmethod
-    def from_server_args(cls, server_args: Any, *, worker: Any) -> Bridge:
+    def from_server_args(
+        cls, server_args: Any, *, worker: Worker, log: logging.Logger | None = None
+    ) -> Bridge:
         """
         Build the bridge in the scheduler process from the configuration that the launcher resolved.
 
@@ -82,21 +115,18 @@ class Bridge:
             ConfigError: The policy cannot be loaded here (the launcher checked it already).
         """
         config = carried_config.config_of(server_args)
-        assert config.depths is not None  # noqa: S101
         limits = Limits(
             depths=config.depths,
             max_running_requests=server_args.max_running_requests,
             seed=config.seed,
             identity=identity_of(server_args, gpu=gpu_name()),
         )
-        policy = load_policy(config, limits)
         rounds = Rounds(
-            policy=policy,
+            policy=load_policy(config, limits),
             config=config,
-            depths=config.depths,
             trace=open_trace(config, server_args),
             hooks=plugin_manager(),
-            log=logger,
+            log=log,
         )
         return cls(config=config, rounds=rounds, worker=worker)
 
@@ -104,7 +134,7 @@ class Bridge:
 
     def mark(self, scheduler: Any, batch: Any) -> None:
         """
-        Observe a batch about to be launched and write the plan on it.
+        Observe a batch about to be launched and write on it what was planned.
 
         Never raises: a fault makes the round plain and is counted.
         """
@@ -115,41 +145,41 @@ class Bridge:
         try:
             lengths = [req.kv.kv_committed_len for req in batch.reqs]
             observation = self._observe(scheduler, batch, lengths)
-            batch.dynspec_observed = observation, lengths
-            batch.dynspec_plan = self.rounds.plan(observation)
-        except Exception:
-            batch.dynspec_plan = None
-            self.mark_faults += 1
-            if self.mark_faults == 1:
-                logger.exception(
-                    "dynspec: observing a batch failed and its round runs plain. "
-                    "Said once; counted in the server's internal state."
-                )
+            plan = self.rounds.plan(observation)
+            batch.dynspec_mark = Mark(observation, plan, lengths)
+        except Exception:  # noqa: BLE001 - a batch that cannot be observed can still be decoded
+            batch.dynspec_mark = None
+            self.rounds.counters.note(
+                "mark_faults",
+                self._log.error,
+                "batch_not_observed",
+                exc_info=True,
+                note="its round is plain; later ones are only counted",
+            )
 
     def planned_depth(self, batch: Any) -> int:
         """Depth that the batch was marked with; 0 when it was not."""
-        plan = getattr(batch, "dynspec_plan", None)
-        if plan is None:
-            self.unmarked += 1
+        mark = getattr(batch, "dynspec_mark", None)
+        if mark is None:
+            self.rounds.counters.unmarked += 1
             return 0
-        return int(plan.depth)
+        return int(mark.plan.depth)
 
     def stamp(self, batch: Any, result: Any) -> None:
         """
-        Let the result say which round it is of and what was planned for it.
+        Move the batch's mark to the result.
 
         The batch itself moves on before its result is processed, and lives through many rounds.
         """
-        plan = getattr(batch, "dynspec_plan", None)
-        if plan is not None:
-            result.dynspec_observed = batch.dynspec_observed
-            result.dynspec_planned = plan.depth
+        mark = getattr(batch, "dynspec_mark", None)
+        if mark is not None:
+            result.dynspec_mark = mark
             result.dynspec_launch = self._periods.launched()
-            batch.dynspec_plan = None
+            batch.dynspec_mark = None
 
     def _observe(self, scheduler: Any, batch: Any, lengths: list[int]) -> Observation:
         size = len(lengths)
-        sizes = self.graph_sizes
+        sizes = self._worker.graph_sizes
         place = bisect_left(sizes, size)
         rounds = self.rounds
         allocator = scheduler.token_to_kv_pool_allocator
@@ -162,10 +192,11 @@ class Bridge:
             seq_len_sum=sum(lengths),
             seq_len_max=max(lengths, default=0),
             kv_free=allocator.available_size() / max(scheduler.max_total_num_tokens, 1),
-            depths=self.depths,
+            depths=self.config.depths,
             depth=rounds.depth,
             depth_age=rounds.depth_age,
             plain_requests=count_plain_requests(batch),
+            upkeep_window=self._worker.upkeep.window,
         )
 
     # --- outcome -> learn
@@ -182,7 +213,6 @@ class Bridge:
             result: Its result.
             process: SGLang's own processing of the result.
         """
-        observed = getattr(result, "dynspec_observed", None)
         live = [
             (row, req, len(req.output_ids))
             for row, req in enumerate(batch.reqs)
@@ -191,27 +221,32 @@ class Bridge:
         overshot = len(live) < len(batch.reqs)
         ready = is_ready(result)
         process()
+        upkeep = self._worker.upkeep
         finished = [row for row, req, _ in live if req.finished()]
         if finished:
-            self._release(batch, finished)
+            upkeep.release(self._scheduler, batch, finished)
         if overshot:
-            self._forget_all_but(batch, [row for row, _, _ in live])
-        if observed is None:
+            # What this round noted of requests that were gone when it ran, such as at prefill.
+            slots_cpu = batch.req_pool_indices_cpu.numpy()
+            upkeep.forget(np.delete(slots_cpu, [row for row, _, _ in live]))
+        mark = getattr(result, "dynspec_mark", None)
+        if mark is None:
             return
-        observation, lengths = observed
         counted = [entry for entry in live if not entry[1].rid.startswith(_HEALTH_CHECK)]
         if not counted:
-            self.rounds.discard(observation.round)
             return
+        observation, plan = mark.observation, mark.plan
         depth = result.speculative_num_draft_tokens - 1
         accepted = result.num_correct_drafts_per_req_cpu
         # Copied to the host before the result was.
         guesses, right = getattr(result, "dynspec_guesses", (0, 0))
         self.rounds.learn(
+            observation,
+            plan,
             Outcome(
                 round=observation.round,
                 depth=depth,
-                planned=result.dynspec_planned,
+                planned=plan.depth,
                 batch_size=len(counted),
                 accepted=tuple(accepted[row] for row, _, _ in counted) if depth else (),
                 tokens=sum(_delivered(req) - before for _, req, before in counted),
@@ -220,51 +255,25 @@ class Bridge:
                 ),
                 padded_batch_size=observation.padded_batch_size,
                 seq_len_sum=observation.seq_len_sum,
-                seq_lens=tuple(lengths[row] for row, _, _ in counted),
+                seq_lens=tuple(mark.lengths[row] for row, _, _ in counted),
                 upkeep=getattr(result, "dynspec_upkeep", False),
                 guesses=guesses,
                 right_guesses=int(right),
-            )
+            ),
         )
-
-    def _release(self, batch: Any, finished: list[int]) -> None:
-        """Keep the draft rows of finished requests whole for the radix cache."""
-        upkeep, scheduler = self._worker.upkeep, self._scheduler
-        lacking = upkeep.lacking(batch, finished)
-        if lacking and scheduler is not None and not scheduler.disable_radix_cache:
-            try:
-                with on_forward_stream(scheduler):
-                    upkeep.after_finish(batch, lacking)
-            except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
-                self._worker.give_up_upkeep(error)
-        upkeep.forget(batch.req_pool_indices_cpu.numpy()[finished])
-
-    def _forget_all_but(self, batch: Any, live: list[int]) -> None:
-        """Drop what the overshoot round noted of requests that were gone, such as at prefill."""
-        self._worker.upkeep.forget(np.delete(batch.req_pool_indices_cpu.numpy(), live))
 
     # --- account
 
     def state(self, scheduler: Any) -> dict[str, Any]:
         """What ``/server_info`` shows of us; plain JSON types."""
-        upkeep = self._worker.upkeep
         return {
             **self.rounds.summary(),
             "identity": identity_of(scheduler.server_args, gpu=gpu_name()).model_dump(),
             "running": len(scheduler.running_batch.reqs),
             "waiting": len(scheduler.waiting_queue),
-            "unmarked": self.unmarked,
-            "mark_faults": self.mark_faults,
-            "upkeep": {
-                "window": upkeep.window,
-                "passes": dict(upkeep.passes),
-                "writes": upkeep.writes,
-                "pending": upkeep.ledger.pending(),
-                "gaps": upkeep.ledger.gaps,
-                "faults": self.upkeep_faults,
-            },
-            "built": self._worker.adaptive_controller.costs.as_json(),
-            "graph_sizes": list(self.graph_sizes),
+            "upkeep": self._worker.upkeep.summary(),
+            "built": self._worker.build_costs(),
+            "graph_sizes": list(self._worker.graph_sizes),
             "overlap": bool(scheduler.enable_overlap),
             "kv_free": int(scheduler.token_to_kv_pool_allocator.available_size()),
             "kv_evictable": int(scheduler.tree_cache.evictable_size()),
@@ -276,20 +285,3 @@ def _delivered(req: Any) -> int:
     if req.finished() and req.finished_len is not None:
         return int(req.finished_len)
     return len(req.output_ids)
-
-
-@contextlib.contextmanager
-def on_forward_stream(scheduler: Any) -> Iterator[None]:
-    """
-    Run on the stream of the forwards, in order with what the scheduler's own stream does.
-
-    Without overlap both are one stream. With it, the scheduler's later writes to the request table
-    wait for the work inside, on the device; the host does not wait.
-    """
-    if not scheduler.enable_overlap:
-        yield
-        return
-    with scheduler.forward_stream_ctx:
-        scheduler.forward_stream.wait_stream(scheduler.schedule_stream)
-        yield
-    scheduler.schedule_stream.wait_stream(scheduler.forward_stream)

@@ -9,15 +9,15 @@ from sglang_dynspec.trace import TraceHeader, TraceWriter
 from sglang_dynspec_hooks.contract.version import installed_version
 
 if TYPE_CHECKING:
-    from sglang_dynspec.config import Config
+    from sglang_dynspec.config import ResolvedConfig
 
 
-def open_trace(config: Config, server_args: Any) -> TraceWriter | None:
+def open_trace(config: ResolvedConfig, server_args: Any) -> TraceWriter | None:
     """
     Open the trace that the configuration names; None without one.
 
     Args:
-        config: The resolved configuration.
+        config: The configuration.
         server_args: SGLang's ``ServerArgs``, which the header describes.
     """
     if config.trace is None:
@@ -30,7 +30,7 @@ def open_trace(config: Config, server_args: Any) -> TraceWriter | None:
             model=str(server_args.model_path),
             draft=str(server_args.speculative_draft_model_path),
             algorithm=str(server_args.speculative_algorithm),
-            depths=config.depths or (),
+            depths=config.depths,
             policy=config.policy,
             options=config.options,
         ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sglang_dynspec_hooks.process import ENABLED
 
 if TYPE_CHECKING:
-    from sglang_dynspec.config import Config
+    from sglang_dynspec.config import Config, ResolvedConfig
 
 #: The bookkeeping attribute of `ServerArgs`: JSON, and pickled to children with the rest.
 CONFIG: Final = "_dynspec"
@@ -36,7 +36,7 @@ def attach(server_args: Any, config: Config) -> None:
     setattr(server_args, CONFIG, config.to_json())
 
 
-def config_of(server_args: Any) -> Config:
+def config_of(server_args: Any) -> ResolvedConfig:
     """
     Read the configuration that a server's arguments carry.
 
@@ -44,13 +44,13 @@ def config_of(server_args: Any) -> Config:
         server_args: SGLang's `ServerArgs`, in any process.
 
     Returns:
-        The configuration, resolved if they are.
+        The configuration, as it was resolved for that server.
 
     Raises:
         SeamError: When they carry none, so that a server which was to be ours would run
             as plain SGLang.
     """
-    from sglang_dynspec.config import Config
+    from sglang_dynspec.config import ResolvedConfig
     from sglang_dynspec.errors import SeamError
 
     text = getattr(server_args, CONFIG, None)
@@ -61,7 +61,7 @@ def config_of(server_args: Any) -> Config:
             remedy="let SGLang load its plugins before ServerArgs.resolve_once() runs "
             "(sglang.srt.plugins.load_plugins())",
         )
-    return Config.from_json(text)
+    return ResolvedConfig.from_json(text)
 
 
 def requested(server_args: Any) -> Config | None:

@@ -7,14 +7,15 @@ which stalls that round for hundreds of milliseconds. Their variants go by power
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
+
+from sglang_dynspec.log import structured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-logger = logging.getLogger("sglang_dynspec")
+logger = structured(None, "sglang_dynspec")
 
 #: What to ask for: ``--warmups dynspec``.
 NAME: Final = "dynspec"
@@ -65,13 +66,13 @@ async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> bool:
         finally:
             await _set(tokenizer_manager, on=0)
     except Exception:
-        logger.exception("dynspec: warming up failed; first rounds may stall while serving")
+        logger.exception("warm_up_failed", note="first rounds may stall while serving")
         return False
     logger.info(
-        "dynspec: warmed up depths %s at batch sizes up to %d in %.1f s",
-        ",".join(map(str, depths)),
-        sizes[-1],
-        time.perf_counter() - begin,
+        "warmed_up",
+        depths=",".join(map(str, depths)),
+        largest_batch_size=sizes[-1],
+        seconds=f"{time.perf_counter() - begin:.1f}",
     )
     return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec_hooks.contract.seam import PLUGIN, Kind, Seam
@@ -14,7 +13,7 @@ from sglang_dynspec_hooks.process import exits_on_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sglang_dynspec.config import Config
+    from sglang_dynspec.config import ResolvedConfig
 
 SEAM: Final = Seam(
     target="sglang.srt.server_args.ServerArgs.resolve_once",
@@ -25,8 +24,6 @@ SEAM: Final = Seam(
     reason="the one function that both `sglang serve` and `sgl.Engine` pass before a model loads",
     removal="SGLang calls plugins with the arguments before and after it resolves them",
 )
-
-logger = logging.getLogger("sglang_dynspec")
 
 
 def handler(original: Callable[[Any], None], self: Any) -> None:
@@ -60,7 +57,7 @@ def handler(original: Callable[[Any], None], self: Any) -> None:
             raise
 
 
-def _prepare(server_args: Any) -> Config | None:
+def _prepare(server_args: Any) -> ResolvedConfig | None:
     """Declare the largest depth, as an argument the launcher settled before resolution."""
     config = carried_config.requested(server_args)
     if config is None:
@@ -69,9 +66,8 @@ def _prepare(server_args: Any) -> Config | None:
 
     view = resolving_view(server_args)
     refuse(view, stage=Stage.ASKED, allow_unproved=config.allow_unproved)
-    config = config.resolve(view.speculative_num_steps)
-    assert config.depths is not None  # noqa: S101 - a resolved configuration has them
-    largest = config.depths[-1]
+    resolved = config.resolve(view.speculative_num_steps)
+    largest = resolved.depths[-1]
     # Declared here and not in the speculative step: SGLang chooses the attention backend first,
     # and by whether the drafts form a chain.
     declare_resolution(
@@ -81,20 +77,20 @@ def _prepare(server_args: Any) -> Config | None:
         speculative_eagle_topk=1,
         speculative_num_draft_tokens=largest + 1,
     )
-    return config
+    return resolved
 
 
-def _finish(server_args: Any, config: Config) -> None:
+def _finish(server_args: Any, config: ResolvedConfig) -> None:
     """Refuse what SGLang resolved to, try the policy, and say what will run."""
     from sglang.srt.arg_groups.overrides import resolving_view
 
     from sglang_dynspec.loading.plugins import load_policy, plugin_manager
+    from sglang_dynspec.log import structured
     from sglang_dynspec.policy import Limits
     from sglang_dynspec_hooks.identity import identity_of
 
     view = resolving_view(server_args)
     refuse(view, stage=Stage.RESOLVED, allow_unproved=config.allow_unproved)
-    assert config.depths is not None  # noqa: S101
     cap = view.max_running_requests
     # Built here only to fail here: the scheduler, which needs them, first loads the model.
     plugin_manager()
@@ -107,12 +103,11 @@ def _finish(server_args: Any, config: Config) -> None:
     load_policy(config, limits)
     carried_config.attach(server_args, config)
     warm_up.register(view)
-    logger.info(
-        "dynspec_enabled policy=%s depths=%s upkeep_window=%s plain_graphs=%s "
-        "max_running_requests=%s",
-        config.policy,
-        ",".join(map(str, config.depths)),
-        config.upkeep_window,
-        config.plain_graphs,
-        "by KV memory, as on a plain server" if cap is None else cap,
+    structured(None, "sglang_dynspec").info(
+        "dynspec_enabled",
+        policy=config.policy,
+        depths=",".join(map(str, config.depths)),
+        upkeep_window=config.upkeep_window,
+        plain_graphs=config.plain_graphs,
+        max_running_requests="by KV memory, as on a plain server" if cap is None else cap,
     )

@@ -40,7 +40,7 @@ def handler(result: dict[str, Any], controller: Any) -> dict[str, Any]:
             raise UpdateRejected(f"expected {key} to be one of {list(allowed)}; found {value!r}")
 
     result["dynspec_force_depth"] = _UpdateHandler(
-        lambda key, value: check(key, value, (-1, *bridge.depths)),
+        lambda key, value: check(key, value, (-1, *bridge.config.depths)),
         lambda _key, value: bridge.rounds.force(None if value < 0 else int(value)),
     )
     result["dynspec_upkeep_window"] = _UpdateHandler(

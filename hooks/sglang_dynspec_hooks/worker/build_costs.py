@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sglang_dynspec.errors import SeamError
+from sglang_dynspec.log import structured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-logger = logging.getLogger("sglang_dynspec")
+logger = structured(None, "sglang_dynspec")
 
 #: Key of what upkeep needs beside the tiers.
 UPKEEP = "upkeep"
@@ -61,8 +61,12 @@ class BuildCosts:
         self.begin()
         cost = BuildCost(seconds=self._begun[0] - since, gigabytes=before - self._begun[1])
         self._costs[built] = cost
+        what = {} if built == UPKEEP else {"depth": built}
         logger.info(
-            "dynspec: built %s in %.1f s, %.2f GB", _name(built), cost.seconds, cost.gigabytes
+            "upkeep_built" if built == UPKEEP else "tier_built",
+            **what,
+            seconds=f"{cost.seconds:.1f}",
+            gigabytes=f"{cost.gigabytes:.2f}",
         )
 
     @contextmanager

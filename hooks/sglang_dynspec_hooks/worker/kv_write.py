@@ -10,7 +10,6 @@ structure either, just rows. On a GPU it is replayed from CUDA graphs, one for e
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from sglang_dynspec.log import structured
 from sglang_dynspec_hooks.worker.ledger import upload
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sglang_dynspec_hooks.worker.ledger import Ledger
 
-logger = logging.getLogger("sglang_dynspec")
+logger = structured(None, "sglang_dynspec")
 
 
 class _KeysAndValuesWritten(Exception):  # noqa: N818 - it ends the pass, it is no error
@@ -96,6 +96,35 @@ class KvWriter:
             self._run(torch.zeros((3, 1), dtype=torch.int64, device=self._table.device))
         if self.row_counts:
             self._capture()
+
+    @classmethod
+    def where_it_fits(
+        cls, worker: Any, ledger: Ledger, *, batch_sizes: Sequence[int], window: int
+    ) -> KvWriter | None:
+        """
+        Make a writer, or return None where the draft model has to run whole passes.
+
+        Args:
+            worker: The speculative worker, whose pools exist.
+            ledger: Where rows come from.
+            batch_sizes: Batch sizes that the server captures CUDA graphs for; empty without.
+            window: Tokens of a request that a pass covers once a whole batch is in step.
+        """
+        if not cls.fits(worker):
+            return None
+        row_counts = {size * window for size in batch_sizes}
+        if row_counts:
+            # For any window that is set while serving.
+            row_counts.add(max(batch_sizes) * ledger.width)
+        try:
+            return cls(worker, ledger, row_counts=sorted(row_counts))
+        except NotImplementedError as error:
+            logger.warning(
+                "kv_write_unavailable",
+                found=str(error),
+                note="upkeep extends the draft over whole windows, which costs more",
+            )
+            return None
 
     @staticmethod
     def fits(worker: Any) -> bool:

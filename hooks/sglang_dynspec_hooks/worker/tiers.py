@@ -10,11 +10,11 @@ override log on every switch.)
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sglang_dynspec.log import structured
 from sglang_dynspec_hooks.worker.build_costs import BuildCosts
 from sglang_dynspec_hooks.worker.plain_graphs import capture_plain_graphs
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-logger = logging.getLogger("sglang_dynspec")
+logger = structured(None, "sglang_dynspec")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +265,6 @@ class Tiers:
 
 def _keep_graphs() -> None:
     logger.warning(
-        "dynspec: weights were updated with recapture_cuda_graph, which is ignored: the CUDA "
-        "graphs of every depth stay, and read the new weights"
+        "recapture_ignored",
+        note="the CUDA graphs of every depth stay, and read the new weights",
     )

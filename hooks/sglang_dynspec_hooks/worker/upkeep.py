@@ -20,33 +20,51 @@ acceptance that costs next to nothing.
 
 from __future__ import annotations
 
-import copy
-import logging
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-import torch
 
+from sglang_dynspec.log import describe, structured
 from sglang_dynspec_hooks.worker.draft_extend import extend_draft, merge_draft_input
+from sglang_dynspec_hooks.worker.finish import extend_finished, on_forward_stream
 from sglang_dynspec_hooks.worker.guesses import Guesses
 from sglang_dynspec_hooks.worker.kv_write import KvWriter
-from sglang_dynspec_hooks.worker.ledger import Ledger, upload
+from sglang_dynspec_hooks.worker.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
+    import torch
 
-logger = logging.getLogger("sglang_dynspec")
+logger = structured(None, "sglang_dynspec")
+
+Method = TypeVar("Method", bound="Callable[..., Any]")
 
 #: Every so many window passes one is a draft-extend, for its guesses. At window 4 that is one in 64
 #: plain rounds, which adds about 0.1 % to them.
 _GUESS_EVERY = 16
 
 
+def _gives_up(method: Method) -> Method:
+    """Let a method give upkeep up where it fails: a cold draft costs speed, never an output."""
+
+    @functools.wraps(method)
+    def call(self: Upkeep, *args: Any) -> Any:
+        try:
+            return method(self, *args)
+        except Exception as error:  # noqa: BLE001
+            self.give_up(error)
+            # Whatever ran of a pass is in the round's time.
+            return True
+
+    return cast("Method", call)
+
+
 class Upkeep:
     """
-    Decides when an upkeep pass runs, and runs it.
+    Decides when an upkeep pass runs, and runs it. A pass that fails ends upkeep, nothing else.
 
     Attributes:
         window: Tokens a request's draft KV cache may lack before a pass runs; 1 runs one every
@@ -56,6 +74,7 @@ class Upkeep:
         guesses: The draft's guesses of what plain rounds produce.
         passes: Passes run, by occasion.
         writes: How many of them wrote keys and values alone.
+        faults: Passes that failed. After the first there are no more, unless a window is set again.
     """
 
     ledger: Ledger
@@ -78,6 +97,7 @@ class Upkeep:
         self._guesses_count = not _acceptance_is_simulated()
         self.passes = {"window": 0, "reentry": 0, "finish": 0}
         self.writes = 0
+        self.faults = 0
 
     def build(self, batch_sizes: Sequence[int]) -> None:
         """
@@ -94,21 +114,9 @@ class Upkeep:
             device=worker.device,
             hidden=_hidden_rows(worker),
         )
-        if KvWriter.fits(worker):
-            # A pass covers one window of a whole batch once requests are in step. The last one
-            # serves any window that is set while serving.
-            window = self.window or self.width
-            row_counts = {size * window for size in batch_sizes}
-            if row_counts:
-                row_counts.add(max(batch_sizes) * self.width)
-            try:
-                self._writer = KvWriter(worker, self.ledger, row_counts=sorted(row_counts))
-            except NotImplementedError as error:
-                logger.warning(
-                    "dynspec: %s; upkeep extends the draft over whole windows instead, which costs "
-                    "more while rounds are plain",
-                    error,
-                )
+        self._writer = KvWriter.where_it_fits(
+            worker, self.ledger, batch_sizes=batch_sizes, window=self.window or self.width
+        )
 
     def set_window(self, window: int) -> None:
         """
@@ -129,6 +137,7 @@ class Upkeep:
         """Drop what the slots owe: they are prefilled anew, or nothing will read their rows."""
         self.ledger.settle(slots_cpu)
 
+    @_gives_up
     def before_plain_round(self, batch: Any) -> bool:
         """
         Bring the draft's KV cache up to date when a request of the batch lacks a full window.
@@ -171,6 +180,7 @@ class Upkeep:
         self.ledger.prune()
         return True
 
+    @_gives_up
     def after_plain_round(self, batch: Any, result: Any, hidden: torch.Tensor | None) -> None:
         """
         Note one plain round.
@@ -192,6 +202,7 @@ class Upkeep:
             lengths_cpu=batch.seq_lens_cpu,
         )
 
+    @_gives_up
     def before_speculative_round(self, batch: Any) -> bool:
         """
         Pay what the batch owes and put the fresh draft input on it.
@@ -219,57 +230,56 @@ class Upkeep:
         self.passes["reentry"] += 1
         return True
 
-    def lacking(self, batch: Any, rows: Sequence[int]) -> list[int]:
-        """Those of the batch's rows whose requests' draft KV cache lacks tokens."""
-        slots_cpu = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
-        unwritten = self.ledger.unwritten(slots_cpu)
-        return [row for row, tokens in zip(rows, unwritten.tolist(), strict=True) if tokens]
-
-    def after_finish(self, batch: Any, rows: Sequence[int]) -> None:
+    @_gives_up
+    def release(self, scheduler: Any, batch: Any, rows: Sequence[int]) -> None:
         """
-        Pay for requests that just finished, so that the radix cache inherits whole draft rows.
+        Let go of requests that just finished, their draft rows whole for the radix cache.
 
         Called once the round's result is processed: the requests' slots are the cache's or free by
         then, but nothing has reused them, and the pass comes before anything that will.
 
         Args:
+            scheduler: The scheduler; None before it is known.
             batch: The processed batch.
-            rows: Its rows that finished and whose draft KV cache lacks tokens.
+            rows: Its rows that finished.
         """
-        slots_cpu = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
-        if self._writer is not None:
-            self._writer.write(slots_cpu)
-            self.writes += 1
-        else:
-            self._extend_finished(batch, rows, slots_cpu)
-        self.passes["finish"] += 1
+        finished = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
+        lacking = self.ledger.unwritten(finished) > 0
+        try:
+            if lacking.any() and scheduler is not None and not scheduler.disable_radix_cache:
+                slots_cpu = finished[lacking]
+                with on_forward_stream(scheduler):
+                    if self._writer is not None:
+                        self._writer.write(slots_cpu)
+                        self.writes += 1
+                    else:
+                        left = [row for row, lacks in zip(rows, lacking, strict=True) if lacks]
+                        extend_finished(self._worker, self.ledger, batch, left, slots_cpu)
+                self.passes["finish"] += 1
+        finally:
+            self.forget(finished)
 
-    def _extend_finished(
-        self, batch: Any, rows: Sequence[int], slots_cpu: npt.NDArray[np.int64]
-    ) -> None:
-        from sglang.srt.model_executor.forward_batch_info import ForwardMode
+    def give_up(self, error: Exception) -> None:
+        """Go on without upkeep after a fault, and say so: the draft is cold from now on."""
+        self.set_window(0)
+        self.faults += 1
+        logger.error(
+            "upkeep_given_up",
+            error=describe(error),
+            exc_info=error,
+            note="outputs stay right; drafts after plain rounds will be poor; please report this",
+        )
 
-        finished = copy.copy(batch)
-        finished.reqs = [batch.reqs[row] for row in rows]
-        finished.req_pool_indices_cpu = torch.from_numpy(slots_cpu)
-        finished.req_pool_indices = upload(slots_cpu, self._worker.device)
-        finished.sampling_info = None
-        finished.return_logprob = False
-        finished.has_grammar = False
-        finished.forward_mode = ForwardMode.DECODE
-        lengths, lengths_cpu = self.ledger.lengths(finished.req_pool_indices, slots_cpu)
-        # Under overlap the next round is launched already and may have put another tier in force.
-        with self._worker.adaptive_controller.borrowed(0):
-            extend_draft(
-                self._worker,
-                self.ledger,
-                finished,
-                slots_cpu,
-                self.ledger.unwritten(slots_cpu),
-                lengths=lengths,
-                lengths_cpu=lengths_cpu,
-            )
-        self.ledger.mark_written(slots_cpu)
+    def summary(self) -> dict[str, Any]:
+        """Give its state as plain JSON types."""
+        return {
+            "window": self.window,
+            "passes": dict(self.passes),
+            "writes": self.writes,
+            "pending": self.ledger.pending(),
+            "gaps": self.ledger.gaps,
+            "faults": self.faults,
+        }
 
 
 def _acceptance_is_simulated() -> bool:

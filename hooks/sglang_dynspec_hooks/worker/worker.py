@@ -8,7 +8,6 @@ a decode round runs; prefill is SGLang's own.
 from __future__ import annotations
 
 import functools
-import logging
 from typing import TYPE_CHECKING, Any
 
 from sglang_dynspec_hooks.bridge.bridge import Bridge
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
     import torch
 
-logger = logging.getLogger("sglang_dynspec")
-
 
 class DynspecWorkerMixin:
     """
@@ -31,10 +28,12 @@ class DynspecWorkerMixin:
     Attributes:
         dynspec: The bridge between this worker, its scheduler and the core.
         upkeep: Keeps the draft model's KV cache warm through plain rounds.
+        graph_sizes: Batch sizes that plain rounds have CUDA graphs for, ascending; empty without.
     """
 
     dynspec: Bridge
     upkeep: Upkeep
+    graph_sizes: tuple[int, ...]
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__(  # type: ignore[call-arg]
@@ -44,16 +43,17 @@ class DynspecWorkerMixin:
             target_worker=target_worker,
         )
         self.dynspec = Bridge.from_server_args(server_args, worker=self)
-        depths, window = self.dynspec.depths, self.dynspec.upkeep_window
+        config = self.dynspec.config
         # Without upkeep a pass never runs, but the plain tier still borrows a draft side.
-        upkeep_depth = max(window - 1, 0) or max(depths)
+        upkeep_depth = max(config.upkeep_window - 1, 0) or max(config.depths)
         self.adaptive_controller = Tiers(
             self,
-            depths=depths,
+            depths=config.depths,
             upkeep_depth=upkeep_depth,
-            plain_graphs=self.dynspec.plain_graphs,
+            plain_graphs=config.plain_graphs,
         )
-        self.upkeep = Upkeep(self, window=window, depth=upkeep_depth)
+        self.upkeep = Upkeep(self, window=config.upkeep_window, depth=upkeep_depth)
+        self.graph_sizes = ()
         self._last_round_was_plain = False
 
     def init_cuda_graphs(self) -> None:
@@ -63,7 +63,11 @@ class DynspecWorkerMixin:
         self.adaptive_controller.build_plain()
         self.adaptive_controller.build_upkeep(self.upkeep)
         self.adaptive_controller.keep_graphs()
-        self.dynspec.graph_sizes = self.adaptive_controller.plain_graph_sizes
+        self.graph_sizes = self.adaptive_controller.plain_graph_sizes
+
+    def build_costs(self) -> dict[str, Any]:
+        """Give what the tiers took to build, as plain JSON types."""
+        return self.adaptive_controller.costs.as_json()
 
     @property
     def last_shared_read_runner(self) -> Any:
@@ -93,7 +97,7 @@ class DynspecWorkerMixin:
         if depth == 0:
             result = self._plain_round(batch, on_publish, grammar_barrier)
         else:
-            kept_up = self._kept_up(self.upkeep.before_speculative_round, batch)
+            kept_up = self.upkeep.before_speculative_round(batch)
             # The speculative round covers its own tokens, and extends over nothing older.
             self.upkeep.forget(batch.req_pool_indices_cpu.numpy())
             self.adaptive_controller.activate(depth)
@@ -109,36 +113,14 @@ class DynspecWorkerMixin:
         grammar_barrier: Callable[[], None] | None,
     ) -> Any:
         self.adaptive_controller.activate(0)
-        kept_up = self._kept_up(self.upkeep.before_plain_round, batch)
+        kept_up = self.upkeep.before_plain_round(batch)
         result, hidden = run_plain_round(
             self, batch, on_publish=on_publish, grammar_barrier=grammar_barrier
         )
         self._last_round_was_plain = True
-        try:
-            self.upkeep.after_plain_round(batch, result, hidden)
-        except Exception as error:  # noqa: BLE001 - a cold draft costs speed, never an output
-            self.give_up_upkeep(error)
+        self.upkeep.after_plain_round(batch, result, hidden)
         result.dynspec_upkeep = kept_up
         return result
-
-    def _kept_up(self, upkeep: Callable[[Any], bool], batch: Any) -> bool:
-        """Run a pass of upkeep if it is due, and say whether it was."""
-        try:
-            return upkeep(batch)
-        except Exception as error:  # noqa: BLE001 - see _plain_round
-            self.give_up_upkeep(error)
-            return True
-
-    def give_up_upkeep(self, error: Exception) -> None:
-        """Go on without upkeep after a fault, and say so once."""
-        self.upkeep.set_window(0)
-        self.dynspec.upkeep_faults += 1
-        logger.error(
-            "dynspec: upkeep of the draft model failed and is off from now on: %r. Outputs stay "
-            "right; drafts after plain rounds will be poor. Please report this.",
-            error,
-            exc_info=error,
-        )
 
 
 @functools.cache
