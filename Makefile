@@ -86,6 +86,10 @@ test-engine-own:  ## The same, with engines of their own: warm re-entry, pools, 
 test-package:  ## The wheel: contents, metadata, and the core's tests against it.
 	$(call lane,$(PYTEST) tests/package)
 
+.PHONY: baseline
+baseline: $(INSTALLED)  ## Take the installed SGLang as the one that the seams were written for.
+	@$(BIN)/python -m sglang_dynspec_hooks.commands.baseline docs/design.md
+
 .PHONY: clean
 clean:  ## Remove everything that was made here, .venv included.
 	rm -rf $(VENV) build dist out .benchmarks .mypy_cache .pytest_cache .ruff_cache

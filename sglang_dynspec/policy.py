@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from sglang_dynspec.estimates.calibration import Identity
+from sglang_dynspec.identity import Identity
 from sglang_dynspec.observation import Observation, Outcome, Plan
 
 

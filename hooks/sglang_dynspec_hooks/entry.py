@@ -34,7 +34,7 @@ def activate() -> None:
     """
     is_wanted = ENABLED in os.environ or names_plugin(sys.argv[1:])
     try:
-        from sglang_dynspec_hooks.launch import activation
+        from sglang_dynspec_hooks.seams import activation
 
         activation.activate(present_role(), is_enabled=is_wanted)
     except Exception as error:  # noqa: BLE001 - SGLang would swallow it
@@ -60,7 +60,7 @@ def arm(enabled: bool) -> None:
     """
     if not enabled:
         return
-    from sglang_dynspec_hooks.launch import activation
+    from sglang_dynspec_hooks.seams import activation
 
     activation.check_launcher()
     plugins = sys.modules.get("sglang.srt.plugins")

@@ -1,10 +1,10 @@
-"""What a server is, as far as the cost of its rounds depends on it."""
+"""The identity of a server, read from its arguments and its GPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sglang_dynspec.estimates.calibration import Identity
+from sglang_dynspec.identity import Identity
 from sglang_dynspec_hooks.contract.version import installed_version
 
 

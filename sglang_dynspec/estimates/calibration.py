@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.identity import Identity
 
 #: Version of the file's form. Raised when an older reader would misread a newer file.
 VERSION = 1
@@ -24,34 +25,6 @@ _MOST = 1 << 40
 _BatchSize = Annotated[int, Field(ge=1, le=1 << 20)]
 
 _REMEDY = "run 'dynspec calibrate' against this server, or leave the calibration out"
-
-
-class Identity(BaseModel):
-    """
-    What a calibration was measured on. Empty text stands for unknown, which matches anything.
-
-    Attributes:
-        gpu: Name of the GPU, as its driver gives it.
-
-        model: The target model, path or name.
-
-        draft: The draft model, path or name; empty where the target brings its own.
-
-        sglang: SGLang's version.
-
-        attention_backend: SGLang's attention backend for decode.
-
-        tensor_parallel: GPUs the target is spread over; 0 where it is not known.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    gpu: str = ""
-    model: str = ""
-    draft: str = ""
-    sglang: str = ""
-    attention_backend: str = ""
-    tensor_parallel: int = Field(default=0, ge=0)
 
 
 class CostCell(BaseModel):

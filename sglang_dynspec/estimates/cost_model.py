@@ -4,15 +4,13 @@ What a round costs: seconds by depth, batch size and length of context.
 
 from math import exp, log, log2, sqrt
 
-from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.calibration import Calibration
 from sglang_dynspec.estimates.cells import HALF, TWICE, USUAL, Cell, Row, bucket_of
 from sglang_dynspec.estimates.cost import Cost
 from sglang_dynspec.estimates.slowdown import Slowdown
 from sglang_dynspec.estimates.step_time import StepTime
 from sglang_dynspec.estimates.upkeep_cost import UpkeepCost
 from sglang_dynspec.observation import Outcome
-
-__all__ = ["Calibration", "Cost", "CostCell", "CostModel", "Identity"]
 
 #: Rounds a calibrated cell counts for: what is measured while serving soon outweighs it.
 _CALIBRATED = 8.0

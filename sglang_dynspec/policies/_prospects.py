@@ -5,8 +5,7 @@ What each candidate depth promises: tokens per second, and how surely.
 from dataclasses import dataclass
 from math import erf, log, sqrt
 
-from sglang_dynspec.estimates.acceptance import AcceptanceModel
-from sglang_dynspec.estimates.cost_model import Cost, CostModel
+from sglang_dynspec.estimates import AcceptanceModel, Cost, CostModel
 
 #: Rounds for which the predicted costs of a batch size are kept, and batch sizes kept at a time.
 _KEPT = 8

@@ -3,8 +3,7 @@
 """
 
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.estimates.acceptance import AcceptanceModel
-from sglang_dynspec.estimates.cost_model import Calibration, CostModel
+from sglang_dynspec.estimates import AcceptanceModel, Calibration, CostModel
 from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policies._probing import Probing

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_dynspec import ConfigError, Outcome
-from sglang_dynspec.estimates.cost_model import Calibration, CostCell, CostModel, Identity
+from sglang_dynspec.estimates import Calibration, CostCell, CostModel
+from sglang_dynspec.identity import Identity
 from tests.core.timed import MS, measured, ran, seconds
 
 

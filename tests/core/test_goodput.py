@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sglang_dynspec import ConfigError, Limits, Observation, Outcome
-from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.calibration import Calibration, CostCell
+from sglang_dynspec.identity import Identity
 from sglang_dynspec.policies import Goodput
 from sglang_dynspec.policies.goodput import HYSTERESIS, MEASURING, PROBE, START
 from sglang_dynspec.simulator import find_scenario, run_scenario

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from sglang_dynspec import Outcome
-from sglang_dynspec.estimates.cost_model import Cost
+from sglang_dynspec.estimates import Cost
 from sglang_dynspec.policies import Goodput
 from sglang_dynspec.policies._probing import Probing
 from sglang_dynspec.policies._prospects import Prospects

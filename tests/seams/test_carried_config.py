@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sglang_dynspec import Config, SeamError
-from sglang_dynspec_hooks.launch import carried_config
+from sglang_dynspec_hooks import carried_config
 from sglang_dynspec_hooks.process import ENABLED
 
 CONFIG = Config(policy="always", seed=3)

@@ -1,6 +1,7 @@
 """The three gates, on the installed SGLang and on trees made for the purpose."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,11 +10,13 @@ from packaging.requirements import Requirement
 
 from sglang_dynspec import SeamError
 from sglang_dynspec_hooks import seams
+from sglang_dynspec_hooks.commands import baseline
 from sglang_dynspec_hooks.contract import comparison
 from sglang_dynspec_hooks.contract import version as sglang_version
 from sglang_dynspec_hooks.contract.comparison import Verdict
 from sglang_dynspec_hooks.contract.seam import Called, Kind, Seam
 
+HOOKS = [*seams.idle(), *seams.launcher(), *seams.scheduler()]
 RECORDS = seams.records()
 RECORD = Called(target="sglang.module.function", parameters=("a", "b"))
 
@@ -36,7 +39,7 @@ def test_no_function_is_recorded_twice() -> None:
     assert len(targets) == len(set(targets))
 
 
-@pytest.mark.parametrize("hook", [*seams.idle(), *seams.launcher(), *seams.scheduler()])
+@pytest.mark.parametrize("hook", HOOKS)
 def test_every_seam_says_why(hook: seams.Hook) -> None:
     assert len(hook.seam.reason) > 20
     assert len(hook.seam.removal) > 20
@@ -160,3 +163,46 @@ def test_no_sglang_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sglang_version.metadata, "version", missing)
     with pytest.raises(SeamError, match="no installed distribution named sglang"):
         sglang_version.require_supported({})
+
+
+def test_the_page_lists_the_seams_as_they_are(pytestconfig: pytest.Config) -> None:
+    page = (pytestconfig.rootpath / "docs" / "design.md").read_text(encoding="utf-8")
+    assert baseline.rewritten(page, baseline.table()) == page, "run `make baseline`"
+    files = re.findall(r"\]\((\S+/seams/\w+\.py)\)", page)
+    assert len(files) == len({hook.handler.__module__ for hook in HOOKS}) + 1
+    assert all((pytestconfig.rootpath / "docs" / file).is_file() for file in files)
+
+
+def test_a_row_says_what_its_record_says() -> None:
+    (row,) = [line for line in baseline.table().splitlines() if "run_batch" in line]
+    function, kind, process, why, until = row.strip("| ").split(" | ")
+    assert function.startswith("[`Scheduler.run_batch`]")
+    assert (kind, process) == ("BEFORE", "scheduler")
+    (seam,) = [hook.seam for hook in HOOKS if hook.seam.target.endswith("run_batch")]
+    assert (why, until) == (seam.reason, seam.removal)
+
+
+def test_make_baseline_rewrites_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed = comparison.read_baseline()
+    digests, page = tmp_path / "baseline.json", tmp_path / "page.md"
+    monkeypatch.setattr(comparison, "BASELINE", digests)
+    page.write_text(f"before\n{baseline.BEGIN}an old table\n{baseline.END}after\n")
+    baseline.main(page)
+    assert json.loads(digests.read_text()) == committed
+    assert page.read_text() == (
+        f"before\n{baseline.BEGIN}\n{baseline.table()}\n{baseline.END}after\n"
+    )
+    assert capsys.readouterr().out == f"sglang 0.5.23 is the baseline: {digests}, {page}\n"
+
+
+def test_a_page_without_a_place_for_the_table_stays_as_it_is(tmp_path: Path) -> None:
+    before = comparison.BASELINE.read_bytes()
+    page = tmp_path / "page.md"
+    page.write_text(f"a page\n{baseline.BEGIN}")
+    with pytest.raises(SeamError, match="End of the seams") as caught:
+        baseline.main(page)
+    assert caught.value.remedy == "put both where the table belongs"
+    assert page.read_text() == f"a page\n{baseline.BEGIN}"
+    assert comparison.BASELINE.read_bytes() == before

@@ -21,7 +21,7 @@ FAULTS = {
     "import failure": {"pluggy": 'raise ImportError("broken on purpose")'},
     "exception in load": {
         "sitecustomize": """
-            from sglang_dynspec_hooks.launch import activation
+            from sglang_dynspec_hooks.seams import activation
             def activate(role, *, is_enabled):
                 raise RuntimeError("broken on purpose")
             activation.activate = activate

@@ -20,11 +20,11 @@ from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits
 from sglang_dynspec.rounds.rounds import Rounds
+from sglang_dynspec_hooks import carried_config
 from sglang_dynspec_hooks.bridge.exactness import count_plain_requests
 from sglang_dynspec_hooks.bridge.periods import Periods, is_ready
 from sglang_dynspec_hooks.bridge.tracing import open_trace
 from sglang_dynspec_hooks.identity import gpu_name, identity_of
-from sglang_dynspec_hooks.launch import carried_config
 
 if TYPE_CHECKING:
     import logging

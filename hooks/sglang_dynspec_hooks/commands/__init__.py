@@ -1,1 +1,5 @@
-"""Commands of `dynspec` that need to know SGLang; the core finds them by entry point."""
+"""
+Commands that need to know SGLang.
+
+The core finds those of `dynspec` by entry point; `baseline` is what `make baseline` runs.
+"""

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec.errors import ServerError
-from sglang_dynspec.estimates.calibration import Calibration, CostCell, Identity
+from sglang_dynspec.estimates.calibration import Calibration, CostCell
+from sglang_dynspec.identity import Identity
 from sglang_dynspec_hooks.commands.signals import undisturbed
 
 if TYPE_CHECKING:

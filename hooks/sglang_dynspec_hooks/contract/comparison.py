@@ -4,11 +4,7 @@ Compare what this package relies on with the installed SGLang.
 Three gates. The version, in `version`. The shape: a function that is missing or has other
 parameters stops the start-up, always. The body: a function whose text differs from the one in
 `baseline.json` is a warning here and a failure in this project's own tests, which is where
-someone reads the difference and decides.
-
-    python -m sglang_dynspec_hooks.contract.comparison
-
-rewrites the baseline of the installed version.
+someone reads the difference and decides, and `make baseline` records it.
 """
 
 from __future__ import annotations
@@ -168,17 +164,3 @@ def _broken(record: Record, found: str) -> Finding:
 
 def _signature(target: str, parameters: tuple[str, ...]) -> str:
     return f"{target}({', '.join(parameters)})"
-
-
-def main() -> None:
-    """Rewrite the baseline of the installed SGLang version."""
-    from sglang_dynspec_hooks import seams
-    from sglang_dynspec_hooks.contract import version as sglang_version
-
-    version = sglang_version.installed_version()
-    write_baseline(seams.records(), version)
-    print(f"baseline of sglang {version} written to {BASELINE}")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

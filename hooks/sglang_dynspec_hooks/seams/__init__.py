@@ -3,7 +3,8 @@ The seams: every place where this package enters SGLang.
 
 A module of this package holds one seam, as `SEAM` (the record) and `handler`. None imports
 SGLang before its handler runs: the launcher reads all records, and importing SGLang's scheduler
-takes seconds. `called` lists what the worker calls or overrides without hooking it.
+takes seconds. `called` lists what the worker calls or overrides without hooking it, and
+`activation` decides which seams the present process gets.
 """
 
 from __future__ import annotations

@@ -30,9 +30,8 @@ def handler(result: type, _algorithm: Any, server_args: Any) -> type:
     from sglang.srt.speculative.standalone_worker_v2 import StandaloneWorkerV2
 
     from sglang_dynspec.errors import SeamError
-    from sglang_dynspec_hooks import seams
+    from sglang_dynspec_hooks import carried_config, seams
     from sglang_dynspec_hooks.contract.seam import confirm_wrapped
-    from sglang_dynspec_hooks.launch import carried_config
     from sglang_dynspec_hooks.worker.worker import dynspec_worker
 
     confirm_wrapped(seams.scheduler())

@@ -44,7 +44,7 @@ def handler(result: Any, cls: type, args: argparse.Namespace) -> None:  # noqa: 
     given = {flag: value for flag, value in asked.items() if value is not None}
     misspelt = None if is_enabled else _misspelt(names)
     if not is_enabled and not given and misspelt is None:
-        from sglang_dynspec_hooks.launch import carried_config
+        from sglang_dynspec_hooks import carried_config
 
         carried_config.withdraw()
         return
@@ -110,7 +110,8 @@ def _refuse_stray(given: dict[str, Any]) -> None:
 
 def _enable(server_args: Any, given: dict[str, Any]) -> None:
     from sglang_dynspec.config import Config
-    from sglang_dynspec_hooks.launch import activation, carried_config
+    from sglang_dynspec_hooks import carried_config
+    from sglang_dynspec_hooks.seams import activation
 
     file = given.pop("dynspec_config", None)
     pairs = given.pop("dynspec_option", None) or []

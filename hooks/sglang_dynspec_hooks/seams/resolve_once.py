@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from sglang_dynspec_hooks import carried_config
 from sglang_dynspec_hooks.contract.seam import PLUGIN, Kind, Seam
-from sglang_dynspec_hooks.launch import carried_config, warm_up
+from sglang_dynspec_hooks.launch import warm_up
 from sglang_dynspec_hooks.launch.refusals import Stage, refuse
 from sglang_dynspec_hooks.process import exits_on_error
 

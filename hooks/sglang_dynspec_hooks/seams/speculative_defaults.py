@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sglang_dynspec_hooks import carried_config
 from sglang_dynspec_hooks.contract.seam import PLUGIN, Kind, Seam
-from sglang_dynspec_hooks.launch import carried_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
