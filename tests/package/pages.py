@@ -2,12 +2,16 @@
 The pages of documentation, taken apart: blocks, commands, code in the text, tables, anchors.
 """
 
+import json
 import re
 import shlex
+import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tests.package.conftest import ROOT
+from tests.package.conftest import ROOT, run
 
 _BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
@@ -104,3 +108,54 @@ README = PAGES["README.md"]
 
 def page(name: str) -> Page:
     return PAGES[f"docs/{name}.md"]
+
+
+_ASKED = """
+import argparse, json, sys
+from types import SimpleNamespace
+from unittest.mock import patch
+from sglang.srt.managers import utils
+from sglang.srt.server_args import ServerArgs
+from sglang_dynspec_hooks.seams import add_cli_args
+
+parser = argparse.ArgumentParser()
+ServerArgs.add_cli_args(parser)
+add_cli_args.handler(None, parser)
+for command in json.loads(sys.argv[1]):
+    parser.parse_args(command)
+options = [each for action in parser._actions for each in action.option_strings]
+
+def reserved(algorithm):
+    spec = SimpleNamespace(
+        speculative_algorithm=algorithm, speculative_eagle_topk=1, speculative_num_steps=3
+    )
+    with (
+        patch.object(utils, "get_spec", lambda: spec),
+        patch.object(utils, "max_speculative_num_draft_tokens", lambda: 4),
+    ):
+        return utils.compute_num_reserved_tokens()
+
+kept = {each: reserved(each) for each in ("EAGLE", "EAGLE3", "STANDALONE")}
+print(json.dumps({"options": options, "reserved": kept}))
+"""
+
+
+@cache
+def ask_sglang() -> dict[str, Any]:
+    """
+    Let SGLang parse the servers of all pages, in a process of its own: importing it takes seconds.
+
+    Returns:
+        ``options``: of its server, ours among them. ``reserved``: tokens of the context that it
+        keeps for drafts where the largest depth is 3, by algorithm.
+    """
+    served = [
+        words[2:]
+        for each in PAGES.values()
+        for words in each.commands
+        if words[:2] == ["sglang", "serve"]
+    ]
+    done = run([sys.executable, "-c", _ASKED, json.dumps(served)], cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer

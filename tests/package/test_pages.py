@@ -6,7 +6,6 @@ import ast
 import json
 import pkgutil
 import re
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -17,8 +16,8 @@ import yaml
 
 from sglang_dynspec.cli import build_app
 from sglang_dynspec_hooks.contract.source import package_root
-from tests.package.conftest import ROOT, run
-from tests.package.pages import PACKAGE_PAGE, PAGES, README, Page
+from tests.package.conftest import ROOT
+from tests.package.pages import PACKAGE_PAGE, PAGES, README, Page, ask_sglang
 
 EVERY = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
@@ -28,39 +27,10 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 #: Directories of which a path in the text has to exist.
 _TRACKED = {"benchmarks", "docs", "hooks", "sglang_dynspec", "tests"}
 
-_SGLANG = """
-import argparse, json, sys
-from sglang.srt.server_args import ServerArgs
-from sglang_dynspec_hooks.seams import add_cli_args
-
-parser = argparse.ArgumentParser()
-ServerArgs.add_cli_args(parser)
-add_cli_args.handler(None, parser)
-for command in json.loads(sys.argv[1]):
-    parser.parse_args(command)
-print(json.dumps([each for action in parser._actions for each in action.option_strings]))
-"""
-
 
 @cache
 def dynspec_commands() -> dict[str, typer.core.TyperCommand]:
     return typer.main.get_command(build_app()).commands  # type: ignore[attr-defined, no-any-return]
-
-
-@pytest.fixture(scope="module")
-def sglang_options() -> set[str]:
-    """
-    The options of SGLang's server and ours. The servers of all pages have been parsed.
-    """
-    served = [
-        words[2:]
-        for page in PAGES.values()
-        for words in page.commands
-        if words[:2] == ["sglang", "serve"]
-    ]
-    done = run([sys.executable, "-c", _SGLANG, json.dumps(served)], cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def check(words: list[str]) -> None:
@@ -112,18 +82,21 @@ def test_commands_exist(page: Page) -> None:
 def test_commands_in_the_text_exist(page: Page) -> None:
     known = ("dynspec", "make", "pip", "pytest", ".venv/bin/dynspec")
     for words in (code.split() for code in page.code):
-        if words[0] in known and len(words) > 1:
+        if words[0] == "dynspec" and len(words) == 2:
+            # A command is named, not called.
+            assert words[1] in dynspec_commands(), words
+        elif words[0] in known and len(words) > 1:
             check(words)
 
 
-def test_options_in_the_text_exist(sglang_options: set[str]) -> None:
+def test_options_in_the_text_exist() -> None:
     ours = {
         option
         for command in dynspec_commands().values()
         for parameter in command.params
         for option in parameter.opts
     }
-    known = sglang_options | ours | {"--help", "--tiny"}
+    known = {*ask_sglang()["options"], *ours, "--help", "--tiny"}
     for page in PAGES.values():
         named = {option for code in page.code for option in re.findall(r"(?<!\S)--[\w-]+\w", code)}
         assert named - known == set(), page.name

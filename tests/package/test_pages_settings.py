@@ -12,6 +12,7 @@ import yaml
 from sglang_dynspec import Config
 from sglang_dynspec.config.flags import FLAGS
 from sglang_dynspec.loading.infos import policy_info
+from sglang_dynspec.policies import DepthTable
 from sglang_dynspec.replay.suites import BOUNDS
 from tests.package.conftest import ROOT
 from tests.package.pages import page, quoted
@@ -76,7 +77,11 @@ def test_the_yaml_file_says_the_same() -> None:
 def test_the_environment_is_accepted() -> None:
     exported = [words[1].split("=", 1) for words in CONFIGURATION.commands if words[0] == "export"]
     config = Config.load(flags=None, option_pairs=[], config_file=None, environ=dict(exported))
-    assert (config.depths, config.watchdog, config.options) == ((0, 3), False, {"exploration": 0.001})
+    assert (config.depths, config.watchdog, config.options) == (
+        (0, 3),
+        False,
+        {"exploration": 0.001},
+    )
 
 
 def test_the_options_of_served_commands_are_accepted() -> None:
@@ -94,28 +99,21 @@ def test_the_options_of_served_commands_are_accepted() -> None:
     assert (config.options, config.min_dwell) == ({"batch_size": 16}, 8)
 
 
-def test_the_forms_of_a_table_say_what_they_are_said_to() -> None:
-    forms = {
-        code: json.loads(code)
-        for code in POLICIES.code
-        if re.fullmatch(r'\{".+\}|\[\[.+\]\]', code)
-    }
-    table, vllm, trtllm = forms.values()
-    depths = {
-        name: policy_info("depth_table") and _depths(name, form)
-        for name, form in (("table", table), ("vllm", vllm), ("trtllm", trtllm))
-    }
-    assert depths == {"table": [3, 1, 0], "vllm": [3, 1, 1], "trtllm": [1, 0, 0]}
+def test_the_forms_of_a_table_mean_what_is_said() -> None:
+    forms = [json.loads(code) for code in POLICIES.code if re.match(r'\{"|\[\[', code)]
+    found = [
+        _depths(DepthTable(**{option: form}))
+        for option, form in zip(("table", "vllm", "trtllm"), forms, strict=True)
+    ]
+    # The last row of vLLM's form holds above it, and nothing of TensorRT-LLM's does.
+    assert found == [[3, 1, 0], [3, 1, 1], [1, 0, 0]]
 
 
-def _depths(option: str, form: object) -> list[int]:
+def _depths(policy: DepthTable) -> list[int]:
     """
-    The depths at 16, 64 and 65 requests.
+    Its depths at 16, 64 and 65 requests.
     """
-    from sglang_dynspec.policies import DepthTable
-
-    rows = DepthTable(**{option: form}).rows  # type: ignore[arg-type]
     return [
-        next(row.depth for row in rows if row.low <= size <= (row.high or size))
+        next(row.depth for row in policy.rows if row.low <= size <= (row.high or size))
         for size in (16, 64, 65)
     ]

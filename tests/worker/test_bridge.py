@@ -162,9 +162,7 @@ class TestMark:
         assert (seen.depths, seen.depth, seen.depth_age, seen.round) == ((0, 1, 3), 0, 0, 0)
         assert (seen.plain_requests, seen.upkeep_window) == (0, 4)
 
-    @pytest.mark.parametrize(
-        ("count", "padded"), [(1, 2), (2, 2), (3, 4), (4, 4)], ids=str
-    )
+    @pytest.mark.parametrize(("count", "padded"), [(1, 2), (2, 2), (3, 4), (4, 4)], ids=str)
     def test_it_is_padded_to_the_next_graph(self, bridge, scheduler, policy, count, padded):
         bridge._worker.graph_sizes = (2, 4)
         bridge.mark(scheduler, batch_of(*[request()] * count))
