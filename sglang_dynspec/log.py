@@ -56,9 +56,11 @@ def describe(error: BaseException) -> str:
 
 def _line(_: WrappedLogger, __: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
     name, exc_info = event.pop("event"), event.pop("exc_info", None)
+    # Of a helper that logs for its caller.
+    frames = event.pop("frames", 0)
     fields = [f"{key}={_value(value)}" for key, value in event.items()]
     line = " ".join([str(name), *fields])
-    return (line,), {"stacklevel": _STACKLEVEL, "exc_info": exc_info}
+    return (line,), {"stacklevel": _STACKLEVEL + frames, "exc_info": exc_info}
 
 
 def _value(value: object) -> str:

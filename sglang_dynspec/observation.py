@@ -7,6 +7,9 @@ once a round on the scheduler's own thread and are therefore not validated.
 
 from dataclasses import dataclass
 
+#: Seconds. No round takes less or more; a clock that jumps does.
+_SHORTEST, _LONGEST = 1e-6, 600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -148,3 +151,16 @@ class Outcome:
     upkeep: bool = False
     guesses: int = 0
     right_guesses: int = 0
+
+    @property
+    def usable_period(self) -> float | None:
+        """
+        The period where the round can be measured by it, else None.
+
+        One rule for whoever measures: there is one, no clock has jumped (it is a number from a
+        microsecond to ten minutes), and the round counts requests.
+        """
+        period = self.period
+        if period is None or not _SHORTEST <= period <= _LONGEST:
+            return None
+        return period if self.batch_size > 0 and self.tokens >= 0 else None

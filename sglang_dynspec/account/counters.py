@@ -187,7 +187,7 @@ class Counters:
         count = getattr(self, name) + 1
         setattr(self, name, count)
         if count == 1:
-            tell(event, **fields)
+            tell(event, frames=1, **fields)
 
     def count(self, outcome: Outcome) -> None:
         """

@@ -2,7 +2,6 @@
 What rounds took, by depth and batch size: the part of the account that ``calibrate`` reads.
 """
 
-import math
 from typing import Any
 
 from sglang_dynspec.observation import Outcome
@@ -90,11 +89,10 @@ class TimedTable:
             outcome: What the round did.
 
         Returns:
-            Whether its period is known: there is one, and it is a positive number, which a clock
-            that jumps may not give.
+            Whether it can be measured by: see `Outcome.usable_period`.
         """
-        period = outcome.period
-        if period is None or not 0.0 < period < math.inf:
+        period = outcome.usable_period
+        if period is None:
             return False
         key = (outcome.depth, outcome.padded_batch_size or outcome.batch_size)
         row = self._rows.get(key)

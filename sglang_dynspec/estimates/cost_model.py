@@ -40,9 +40,6 @@ _STALE = 4000.0
 #: Rounds of a cell that are news: what it says of them is not what was expected.
 _NEWS = 4.0
 
-#: Periods that are believed, in seconds.
-_SHORTEST, _LONGEST = 1e-5, 600.0
-
 #: Standard deviation of a normal distribution with a mean absolute deviation of 1.
 _SPREAD = 1.25
 
@@ -132,12 +129,12 @@ class CostModel:
         Returns:
             Whether it was counted as a measurement of its depth.
         """
-        depth, period = outcome.depth, outcome.period
+        depth, period = outcome.depth, outcome.usable_period
         first = depth != self._last_depth
         self._last_depth = depth
         row = self._rows.get(depth)
         batch_size = outcome.padded_batch_size or outcome.batch_size
-        if row is None or period is None or not _SHORTEST <= period <= _LONGEST or batch_size < 1:
+        if row is None or period is None:
             self.untimed += 1
             return False
         self.timed += 1

@@ -9,7 +9,7 @@ from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import ResolvedConfig
 from sglang_dynspec.guard.probe_budget import ProbeBudget
 from sglang_dynspec.guard.quarantine import Quarantine
-from sglang_dynspec.guard.rates import Rates, is_usable
+from sglang_dynspec.guard.rates import Rates
 from sglang_dynspec.guard.watchdog import Watchdog
 from sglang_dynspec.log import structured
 from sglang_dynspec.observation import Observation, Outcome
@@ -128,7 +128,7 @@ class Evidence:
         }
 
     def _measure(self, outcome: Outcome, probed_from: int | None) -> None:
-        usable = is_usable(outcome)
+        usable = outcome.usable_period is not None
         if probed_from is not None:
             self._probe_budget.pay(outcome, probed_from, usable=usable)
             self._after_probe = outcome.round + 1

@@ -24,9 +24,6 @@ _STALL = 4.0
 #: Rounds from which a mean is known well enough to tell a stall.
 _KNOWN = 4.0
 
-#: Seconds. No round takes less or more; a clock that jumps does.
-_SHORTEST, _LONGEST = 1e-6, 600.0
-
 #: Weight of a new measurement of an upkeep pass.
 _PASS_WEIGHT = 0.125
 
@@ -219,23 +216,3 @@ def sizes_of(bucket: int) -> tuple[int, int]:
         bucket: From 0 on.
     """
     return max(_BUCKETS.find(bucket), 1), _BUCKETS.rfind(bucket)
-
-
-def is_usable(outcome: Outcome) -> bool:
-    """
-    Tell whether a round's period and tokens can be measured by.
-
-    Args:
-        outcome: What the round did.
-
-    Returns:
-        False without a period, and for what cannot be: NaN, a period of nothing or less, a clock
-        that jumped, a batch without requests.
-    """
-    period = outcome.period
-    return (
-        period is not None
-        and _SHORTEST <= period <= _LONGEST
-        and outcome.batch_size > 0
-        and outcome.tokens >= 0
-    )

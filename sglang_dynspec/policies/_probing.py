@@ -237,8 +237,9 @@ class Probing:
             # Held back or forced away: not in vain, but not yet.
             self._due[self._place] = now + _RETRY
             return False
-        if outcome.period is not None and outcome.period > 0.0:
-            lost = (outcome.period * self._rate - outcome.tokens) / self._tokens
+        period = outcome.usable_period
+        if period is not None:
+            lost = (period * self._rate - outcome.tokens) / self._tokens
             first, self._new = self._new, False
             if lost <= _STALL:
                 self._slow[place] = False

@@ -3,7 +3,7 @@
 """
 
 import random
-from math import isfinite, sqrt
+from math import sqrt
 
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.observation import Observation, Outcome, Plan
@@ -11,9 +11,6 @@ from sglang_dynspec.policy import Limits, Policy
 
 #: Rounds a measurement remembers.
 _MEMORY = 512.0
-
-#: Longest period that is believed, in seconds.
-_LONGEST = 600.0
 
 #: Doublings of the batch size that are told apart; larger batches share the last one.
 _CONTEXTS = 16
@@ -166,13 +163,11 @@ class Bandit(Policy):
         """
         Count the round for its depth, unless it pays for a change of depth or was not timed.
         """
-        depth, period = outcome.depth, outcome.period
+        depth, period = outcome.depth, outcome.usable_period
         changed = depth != self._last_depth
         self._last_depth = depth
         place = self._place.get(depth)
-        if changed or place is None or period is None or outcome.tokens < 1:
-            return
-        if isfinite(period) and 0.0 < period < _LONGEST:
+        if not changed and place is not None and period is not None and outcome.tokens:
             self._context(outcome.batch_size).arms[place].add(outcome.tokens, period)
 
     def _context(self, batch_size: int) -> Context:

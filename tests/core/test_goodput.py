@@ -275,7 +275,7 @@ def sizes_of(policy):
         len(cost._upkeep._passes),
         len(acceptance._pool) + sum(map(len, acceptance._by_length)),
         len(policy._forecast._costs) // 65,
-        len(policy._exploration._pending) // 3,
+        len(policy._probing._pending) // 3,
     )
 
 

@@ -180,6 +180,24 @@ class TestGuard:
         assert rounds.counters.switches <= 10 * 20
         assert rounds.counters.guard_holds[HELD_NEVER_WORSE] > 15_000
 
+    @pytest.mark.parametrize(("window", "quarantined"), [(4, False), (0, True)])
+    def test_plain_is_what_it_is_with_the_window_in_force(self, cycle, window, quarantined):
+        """An upkeep pass in four plain rounds takes 5 %, which a server without it does not pay."""
+        run = cycle(Stubborn(), config=Config(watchdog=False, exploration_budget=1.0))
+        for index in range(2000):
+            # Plain: 16 tokens in 10 ms, and 2 ms for a pass: 1524/s with passes, 1600/s without.
+            # Depth 3: 24 tokens in 15.6 ms, 1538/s.
+            run(
+                16,
+                accepted=lambda _: (1,) * 8 + (0,) * 8,
+                period=lambda depth, n=index: 0.0156 if depth else 0.010 + 0.002 * (n % 2),
+                upkeep=index % 50 == 49,
+                upkeep_window=4 if index < 1000 else window,
+            )
+            if index == 999:
+                assert run.rounds.counters.quarantines == 0
+        assert (run.rounds.counters.quarantines > 0) is quarantined
+
     def test_what_pays_is_not(self, cycle):
         plans, rounds = self.serve(cycle, Stubborn(), 5000, pays=lambda _: True)
         assert min(self.shares(plans)) > 0.95

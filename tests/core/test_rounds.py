@@ -60,6 +60,15 @@ class TestPlan:
         assert policy.observed == []
         assert len(policy.learned) == 1
 
+    def test_exact_sampling_comes_before_a_forced_depth_and_warm_up(self, cycle):
+        run = cycle(Always())
+        run.rounds.force(3)
+        assert [run(4, plain_requests=n).depth for n in (0, 1, 0)] == [3, 0, 3]
+        run.rounds.warm_up.on = True
+        depths = [run(4, plain_requests=1).depth for _ in range(8)]
+        assert depths == [0] * 8
+        assert {run(4).depth for _ in range(8)} == {0, 1, 3}
+
     def test_exact_sampling_can_be_turned_off(self, cycle):
         run = cycle(Always(), config=Config(exact_sampling=False))
         assert run(4, plain_requests=1).depth == 3
@@ -72,12 +81,12 @@ class TestPlan:
 
 
 class TestForce:
-    def test_it_comes_before_everything(self, cycle):
+    def test_it_comes_before_the_policy(self, cycle):
         policy = Recorder()
         run = cycle(policy)
         run.rounds.force(1)
         assert run.rounds.forced == 1
-        assert run(plain_requests=1) == Plan(depth=1, reason=FORCED)
+        assert run() == Plan(depth=1, reason=FORCED)
         run.rounds.force(0)
         assert run().depth == 0
         assert policy.observed == []

@@ -1,4 +1,4 @@
-"""How the configuration travels: on the record, and in the environment."""
+"""How the configuration travels: on the arguments, and in the environment."""
 
 import os
 from types import SimpleNamespace
@@ -19,14 +19,15 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carried_config, "_exported", None)
 
 
-def test_a_record_gives_back_what_was_attached() -> None:
-    record = SimpleNamespace()
-    carried_config.attach(record, CONFIG)
-    assert record._dynspec == CONFIG.to_json()
-    assert carried_config.config_of(record) == CONFIG
+def test_arguments_give_back_what_was_attached() -> None:
+    resolved = CONFIG.resolve(3)
+    arguments = SimpleNamespace()
+    carried_config.attach(arguments, resolved)
+    assert arguments._dynspec == resolved.to_json()
+    assert carried_config.config_of(arguments) == resolved
 
 
-def test_a_record_without_a_configuration_is_an_error() -> None:
+def test_arguments_without_a_configuration_are_an_error() -> None:
     with pytest.raises(SeamError) as caught:
         carried_config.config_of(SimpleNamespace())
     assert caught.value.found == (
@@ -35,12 +36,12 @@ def test_a_record_without_a_configuration_is_an_error() -> None:
     assert "load_plugins()" in caught.value.remedy
 
 
-def test_the_record_wins_over_the_environment() -> None:
+def test_arguments_win_over_the_environment() -> None:
     os.environ[ENABLED] = Config(policy="never").to_json()
-    record = SimpleNamespace(model_path="m")
-    assert carried_config.requested(record) == Config(policy="never")
-    carried_config.attach(record, CONFIG)
-    assert carried_config.requested(record) == CONFIG
+    arguments = SimpleNamespace(model_path="m")
+    assert carried_config.requested(arguments) == Config(policy="never")
+    carried_config.attach(arguments, CONFIG)
+    assert carried_config.requested(arguments) == CONFIG
 
 
 @pytest.mark.parametrize("model", ["dummy", "None"])
