@@ -134,7 +134,8 @@ def test_files_that_are_named_exist(page: Page) -> None:
 @EVERY
 def test_what_python_names_exists(page: Page) -> None:
     groups = {*PROJECT["entry-points"]}
-    for code in page.code:
+    # The changelog also says what things were called.
+    for code in page.code if page.name != "CHANGELOG.md" else ():
         name = code.removesuffix("()")
         if re.fullmatch(r"sglang_dynspec(\.\w+)+", name) and name not in groups:
             pkgutil.resolve_name(name)
