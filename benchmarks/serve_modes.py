@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from engines import DECIDING, NAMED, PROMPT, Child, serve
 from switching import STRETCH, switch_costs
 
+from sglang_dynspec.files import write_whole
 from sglang_dynspec_cpu import scripted
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def results(
 
 
 def save(found: dict[str, Any], options: argparse.Namespace) -> None:
-    Path(options.json).write_text(json.dumps(found, indent=1))
+    write_whole(Path(options.json), json.dumps(found, indent=1))
 
 
 def prefill_figures(

@@ -10,6 +10,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from sglang_dynspec.files import write_whole
 from sglang_dynspec_cpu.scripted import Scripted
 
 #: Rounds at one depth between two switches. With an upkeep window of 4 a pass falls on the middle.
@@ -52,14 +53,12 @@ class Timed(Scripted):
             while self._waiting and self._waiting[0][2].query():
                 name, begin, end = self._waiting.popleft()
                 self._passes[name].append(begin.elapsed_time(end))
-            scratch = self._report.with_suffix(".new")
             report = {
                 "rounds": list(self._rounds),
                 "pass_ms": {name: list(times) for name, times in self._passes.items()},
                 "launch_ms": {name: list(times) for name, times in self._launches.items()},
             }
-            scratch.write_text(json.dumps(report))
-            scratch.replace(self._report)
+            write_whole(self._report, json.dumps(report))
 
     def _install(self) -> None:
         from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker

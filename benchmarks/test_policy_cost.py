@@ -12,7 +12,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from sglang_dynspec import Limits, Observation, Outcome
-from sglang_dynspec.loading.plugins import build_policy, find_policy
+from sglang_dynspec.loading.plugins import build_policy
 
 DEPTHS = (0, 1, 3)
 
@@ -25,8 +25,7 @@ class Server:
 
     def __init__(self, name: str, batch_size: int, lengths: tuple[int, int]) -> None:
         draw = random.Random(1)
-        kind = find_policy(name)
-        self.policy = build_policy(kind, {}, Limits(depths=DEPTHS), name=name)
+        self.policy = build_policy(name, {}, Limits(depths=DEPTHS))
         self.batch_size = batch_size
         self.accepted = {
             depth: [tuple(draw.choices(range(depth + 1), k=batch_size)) for _ in range(16)]

@@ -9,11 +9,10 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import sglang_dynspec
-from sglang_dynspec_cpu import probe, scripted
+from sglang_dynspec_cpu import kv_figures, scripted
 from sglang_dynspec_cpu.answers import (
     Completion,
     EngineDiedError,
@@ -129,12 +128,7 @@ class CpuEngine:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
 
     @property
@@ -239,7 +233,7 @@ class CpuEngine:
 
     def kv(self) -> KvFigures:
         """Return the figures of the KV pool."""
-        return KvFigures(**self.internal_state()[probe.KEY])
+        return KvFigures(**self.internal_state()[kv_figures.KEY])
 
     def free_kv(self) -> int:
         """Return how many KV slots no request holds: all of them when none runs."""

@@ -23,7 +23,7 @@ def activate() -> None:
     if os.environ.get(SWITCH) != "1":
         return
     try:
-        from sglang_dynspec_cpu.install import install
+        from sglang_dynspec_cpu.installation import install
         from sglang_dynspec_hooks.process import present_role
 
         install(present_role())

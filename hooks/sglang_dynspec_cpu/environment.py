@@ -17,8 +17,8 @@ from typing import Any
 SWITCH = "SGLANG_DYNSPEC_CPU_ENGINE"
 
 #: Directory that holds the shadows of ``sgl_kernel`` and ``flashinfer``; first on ``PYTHONPATH``.
-#: Its name is no identifier, so that nothing but that path leads to them.
-SHADOW = Path(__file__).parent / "shadow-packages"
+#: No name of a module holds a dot, so that nothing but that path leads to them.
+SHADOW = Path(__file__).parent / "shadow.packages"
 
 _VARIABLES = {
     SWITCH: "1",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang_dynspec import Observation, Plan, Policy
+from sglang_dynspec.files import write_whole
 
 #: The policy, as `sglang_dynspec.enable` takes it.
 TARGET = "sglang_dynspec_cpu.scripted:Scripted"
@@ -94,6 +95,4 @@ def play(script: Mapping[str, Any], seed: int = 0) -> Iterator[int]:
 def write(path: Path, script: Mapping[str, Any]) -> None:
     """Write a script so that the policy never reads half of it."""
     play(script)
-    scratch = path.with_suffix(".new")
-    scratch.write_text(json.dumps(dict(script)))
-    scratch.replace(path)
+    write_whole(path, json.dumps(dict(script)))

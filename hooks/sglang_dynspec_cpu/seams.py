@@ -1,8 +1,8 @@
 """
 The seams of the CPU engine: where it enters SGLang, and why.
 
-Handlers are in `attention`, `overlap` and `probe`. Besides these hooks, `attention.install` puts
-one entry into SGLang's registry of attention backends, an extension point.
+Handlers are in `attention`, `overlap` and `kv_figures`. Besides these hooks, `attention.install`
+puts one entry into SGLang's registry of attention backends, an extension point.
 """
 
 from sglang_dynspec_hooks.contract.seam import Hook, Kind, Seam
@@ -58,10 +58,10 @@ def launcher() -> tuple[Hook, ...]:
 
 def scheduler() -> tuple[Hook, ...]:
     """Return the hooks of a scheduler process; imports SGLang's attention backends."""
-    from sglang_dynspec_cpu import attention, overlap, probe
+    from sglang_dynspec_cpu import attention, kv_figures, overlap
 
     return (
         Hook(seam=_GATHER, handler=overlap.gather_spec_extras),
         Hook(seam=_DRAFT_BACKEND, handler=attention.add_draft_backends),
-        Hook(seam=_INTERNAL_STATE, handler=probe.add_kv_figures),
+        Hook(seam=_INTERNAL_STATE, handler=kv_figures.add_kv_figures),
     )

@@ -6,7 +6,6 @@ terminal reaches the caller alone, and the caller ends the whole session.
 """
 
 import contextlib
-import http.client
 import os
 import signal
 import socket
@@ -16,11 +15,11 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sglang_dynspec_cpu.answers import EngineDiedError
 from sglang_dynspec_cpu.environment import command_line, prepare_environment
+from sglang_dynspec_hooks.client import Client
 
 #: Seconds between two looks at a server that is starting.
 _POLL = 0.5
@@ -102,15 +101,8 @@ class CpuServer:
             raise EngineDiedError(
                 f"expected a running server; found exit status {status}; read {self.log}"
             )
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            # /health would generate a token.
-            connection.request("GET", "/model_info")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        with Client(self.url) as client:
+            return client.is_serving()
 
     def wait(self, seconds: float = 300) -> None:
         """
@@ -169,12 +161,7 @@ class CpuServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
         # After a failure there is nothing left to say to it.
         self.stop(15 if error is None else 0)
 

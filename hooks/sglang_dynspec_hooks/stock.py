@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec import ConfigError, Plan, Policy
+from sglang_dynspec.simulator.server import GRAPH_SIZES
 
 if TYPE_CHECKING:
     from sglang_dynspec import Limits, Observation, Outcome
 
 #: Steps that a server starts at where they are a candidate; SGLang has no default of its own.
 _INITIAL: Final = 3
-#: SGLang pads to the batch sizes of its CUDA graphs before it looks a batch size up.
-_GRAPH_SIZES: Final = (1, 2, 4, 8, 12, 16, *range(24, 257, 8))
 
 
 class Stock(Policy):
@@ -60,7 +59,8 @@ class Stock(Policy):
             path = Path(directory) / "adaptive.json"
             path.write_text(json.dumps(self._candidates(limits)))
             self._params = self._module.AdaptiveSpeculativeParams(initial, str(path))
-        self._params.set_cuda_graph_bs(list(_GRAPH_SIZES))
+        # It pads to the batch sizes of CUDA graphs before it looks a batch size up.
+        self._params.set_cuda_graph_bs(list(GRAPH_SIZES))
 
     def decide(self, observation: Observation) -> Plan:
         """Ask for the batch size's number of steps."""

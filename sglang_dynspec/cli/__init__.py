@@ -6,7 +6,7 @@ Commands that need the engine are found through the entry-point group ``sglang_d
 
 import sys
 
-from sglang_dynspec.cli._app import build_app
+from sglang_dynspec.cli._app import build_app, does_not_load
 from sglang_dynspec.errors import DynspecError
 
 __all__ = ["build_app", "main"]
@@ -24,3 +24,8 @@ def main() -> None:
         build_app()()
     except (DynspecError, OSError) as error:
         sys.exit(f"dynspec: {error}")
+    except ModuleNotFoundError as error:
+        # One of our own that is missing is a fault, and worth its traceback.
+        if str(error.name).startswith("sglang_dynspec"):
+            raise
+        sys.exit(f"dynspec: {does_not_load('what this command imports', str(error))}")

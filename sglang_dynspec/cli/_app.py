@@ -77,13 +77,25 @@ def _loaded(found: EntryPoint) -> Callable[..., None]:
     return command
 
 
+def does_not_load(what: str, found: str) -> ConfigError:
+    """
+    Explain that something cannot be imported.
+
+    Args:
+        what: What was to load.
+
+        found: What happened instead.
+    """
+    return ConfigError(
+        expected=f"{what} to load",
+        found=found,
+        remedy="install what is missing: pip install 'sglang-dynspec[sglang,testing]'",
+    )
+
+
 def _broken(name: str, found: str) -> Callable[..., None]:
     def command() -> None:
-        raise ConfigError(
-            expected=f"the command {name} to load",
-            found=found,
-            remedy="install what is missing: pip install 'sglang-dynspec[sglang,testing]'",
-        )
+        raise does_not_load(f"the command {name}", found)
 
     command.__doc__ = f"(does not load: {found})"
     return command

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from sglang_dynspec.cli.output import depth_name
 from sglang_dynspec.replay.checks import Check
 from sglang_dynspec.replay.recorded import TraceReplay
 from sglang_dynspec.replay.suite_run import mean_share, shares_by_scenario
@@ -113,7 +114,7 @@ def trace_table(result: TraceReplay) -> Table:
     title = f"{policy} on {result.rounds} recorded rounds, {result.covered:.1%} of them told"
     table = Table(box=SIMPLE_HEAD, title=title)
     table.add_column("")
-    shares = ["plain" if depth == 0 else f"depth {depth}" for depth in result.depth_shares]
+    shares = map(depth_name, result.depth_shares)
     for heading in (*shares, "switches", "tokens/s"):
         table.add_column(heading, justify="right")
     for name, depths, switches, rate in (

@@ -16,6 +16,16 @@ _WIDEST = 120
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
+def depth_name(depth: int) -> str:
+    """
+    Name a depth as people read it.
+
+    Args:
+        depth: The depth; 0 is plain.
+    """
+    return f"depth {depth}" if depth else "plain"
+
+
 def print_json(value: Any) -> None:
     """
     Print a value as JSON.

@@ -25,10 +25,12 @@ from sglang_dynspec.config.sources import closest
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.replay import suite_run as replaying
 from sglang_dynspec.replay.checks import check
+from sglang_dynspec.replay.pictures import draw_run, draw_shares
 from sglang_dynspec.replay.recorded import COVERED, ENOUGH, replay_trace
 from sglang_dynspec.replay.suites import BOUNDS, Entry, Suite, suites
 from sglang_dynspec.simulator import find_scenario, run_scenario, scenarios
 from sglang_dynspec.trace import read_trace
+from sglang_dynspec.trace.figure import require_matplotlib
 
 #: Gaps of a trace that are shown.
 _SHOWN = 8
@@ -98,6 +100,7 @@ def command(
         return
     chosen = _suite(suite, scenario or [], seeds)
     if plot is not None:
+        require_matplotlib()
         plot.mkdir(parents=True, exist_ok=True)
     with _progress() as progress:
         document = replaying.replay(entry, chosen, compare=not alone, jobs=jobs, progress=progress)
@@ -138,8 +141,9 @@ def _replay_trace(path: Path, entry: Entry, *, as_json: bool) -> None:
     print_table(trace_table(result))
     for each in result.missing[:_SHOWN]:
         typer.echo(
-            f"not in the trace: depth {each.depth} at batch sizes up to {each.batch_size}, wanted "
-            f"for {each.wanted} rounds; {each.recorded} were recorded, {ENOUGH} are needed"
+            f"not in the trace: depth {each.depth} at a padded batch size of "
+            f"{each.padded_batch_size}, wanted for {each.wanted} rounds; {each.recorded} were "
+            f"recorded, {ENOUGH} are needed"
         )
     if not result.tells:
         typer.echo(
@@ -174,9 +178,6 @@ def _suite(name: str, only: list[str], seeds: int | None) -> Suite:
 
 
 def _draw(document: dict[str, Any], entry: Entry, suite: Suite, directory: Path) -> list[Path]:
-    # Here, because pictures need matplotlib, which takes half a second to import.
-    from sglang_dynspec.replay.pictures import draw_run, draw_shares  # noqa: PLC0415
-
     pictures = [directory / "shares.png"]
     draw_shares(document, pictures[0])
     for name in suite.scenarios:

@@ -10,10 +10,12 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sglang_dynspec.cli.output import AsJson, print_json, print_table
+from sglang_dynspec.cli.output import AsJson, depth_name, print_json, print_table
 from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.trace import Trace, read_trace
-from sglang_dynspec.trace.phases import PhaseRow, draw_timeline, phase_rows, phases_by_batch_size
+from sglang_dynspec.trace.figure import require_matplotlib
+from sglang_dynspec.trace.phases import PhaseRow, phase_rows, phases_by_batch_size
+from sglang_dynspec.trace.timeline import draw_timeline
 
 
 def command(
@@ -37,6 +39,9 @@ def command(
             found=repr(str(png)),
             remedy="choose another name for --png",
         )
+    if png is not None:
+        # Before a long trace is read.
+        require_matplotlib()
     trace = read_trace(trace_file)
     phases = phases_by_batch_size(trace.rounds)
     rows = phase_rows(trace, phases)
@@ -67,7 +72,7 @@ def phase_table(trace: Trace, rows: list[PhaseRow]) -> Table:
         box=SIMPLE_HEAD, title=f"{escape(trace.header.policy)}: {len(trace.rounds)} rounds"
     )
     table.add_column("phase")
-    shares = ["plain" if depth == 0 else f"depth {depth}" for depth in ran]
+    shares = map(depth_name, ran)
     # Policies that probe are few.
     probes = ["probes"] if any(row.probes for row in rows) else []
     headings = ("rounds", "mean batch", *shares, "accepted length", "tokens/s", "switches")

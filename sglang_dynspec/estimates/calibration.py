@@ -3,13 +3,13 @@ A calibration: what rounds cost on one server, in a file.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.files import write_whole
 from sglang_dynspec.identity import Identity
 
 #: Version of the file's form. Raised when an older reader would misread a newer file.
@@ -91,25 +91,12 @@ class Calibration(BaseModel):
         Write the file, whole or not at all.
 
         Args:
-            path: Where to. An existing file is replaced, behind a link as well; a device or a pipe
-                is written to.
+            path: Where to; see `write_whole`.
 
         Raises:
             OSError: The file cannot be written.
         """
-        text = f"{self.model_dump_json(indent=1)}\n"
-        path = path.resolve()
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        # Two processes may write the same file.
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        write_whole(path, f"{self.model_dump_json(indent=1)}\n")
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -49,16 +49,23 @@ def policy_info(name: str, target: str | None = None) -> PolicyInfo:
         target: Where it comes from; None for its class.
 
     Raises:
-        ConfigError: There is no such policy, or it does not load.
+        ConfigError: There is no such policy, it does not load, or it cannot be described.
     """
     kind = find_policy(name)
-    return PolicyInfo(
-        name=name,
-        target=target or f"{kind.__module__}:{kind.__qualname__}",
-        # Its own: what it inherits tells how to write a policy, not what this one does.
-        documentation=inspect.cleandoc(vars(kind).get("__doc__") or ""),
-        options=option_defaults(kind),
-    )
+    try:
+        return PolicyInfo(
+            name=name,
+            target=target or f"{kind.__module__}:{kind.__qualname__}",
+            # Its own: what it inherits tells how to write a policy, not what this one does.
+            documentation=inspect.cleandoc(vars(kind).get("__doc__") or ""),
+            options=option_defaults(kind),
+        )
+    except FAULTS as error:
+        raise ConfigError(
+            expected=f"the policy {name} to have options and documentation that can be shown",
+            found=describe(error),
+            remedy="correct the policy",
+        ) from error
 
 
 def list_policies() -> list[PolicyInfo]:
@@ -72,7 +79,6 @@ def list_policies() -> list[PolicyInfo]:
     for name, target in policy_targets().items():
         try:
             infos.append(policy_info(name, target))
-        except FAULTS as error:
-            text = str(error) if isinstance(error, ConfigError) else describe(error)
-            infos.append(PolicyInfo(name=name, target=target, documentation=text, options={}))
+        except ConfigError as error:
+            infos.append(PolicyInfo(name=name, target=target, documentation=str(error), options={}))
     return infos

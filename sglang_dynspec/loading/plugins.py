@@ -79,9 +79,8 @@ def load_policy(config: Config, limits: Limits) -> Policy:
     Raises:
         ConfigError: There is no such policy, it cannot be loaded, or it refuses its options.
     """
-    kind = find_policy(config.policy)
     limits = replace(limits, calibration=config.calibration)
-    return build_policy(kind, config.options, limits, name=config.policy)
+    return build_policy(config.policy, config.options, limits)
 
 
 def find_policy(name: str) -> type[Policy]:
@@ -114,30 +113,40 @@ def find_policy(name: str) -> type[Policy]:
 
 
 def build_policy(
-    kind: type[Policy], options: Mapping[str, Any], limits: Limits, *, name: str
+    policy: Policy | type[Policy] | str, options: Mapping[str, Any], limits: Limits
 ) -> Policy:
     """
-    Build a policy from its class and configure it.
+    Build a policy, unless it is built already, and configure it.
 
     Args:
-        kind: The class.
+        policy: A policy that was never configured, its class, or its name as for `find_policy`.
 
         options: Its options, checked against the annotations of its ``__init__``.
 
         limits: What it has to live within.
 
-        name: What to call it in messages.
-
     Returns:
         The policy, ready to decide.
 
     Raises:
-        ConfigError: An option is unknown, missing or of the wrong type, or the policy refuses.
+        ConfigError: There is no such policy, an option is unknown, missing or of the wrong type, or
+            the policy refuses.
+
+        TypeError: There are options for a policy that is built already.
     """
+    if isinstance(policy, Policy):
+        if options:
+            raise TypeError("options go with a policy's class or name, not with an instance")
+        policy.configure(limits)
+        return policy
+    if isinstance(policy, str):
+        kind, name = find_policy(policy), policy
+    else:
+        kind, name = policy, policy.__name__
     arguments = validated_options(kind, options, name=name)
     try:
-        policy = kind(**arguments)
-        policy.configure(limits)
+        built = kind(**arguments)
+        built.configure(limits)
     except ConfigError:
         raise
     except FAULTS as error:
@@ -146,7 +155,7 @@ def build_policy(
             found=describe(error),
             remedy="correct the options, or the policy",
         ) from error
-    return policy
+    return built
 
 
 def policy_targets() -> dict[str, str]:

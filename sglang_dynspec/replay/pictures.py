@@ -11,6 +11,7 @@ import numpy as np
 from sglang_dynspec.replay.suite_run import shares_by_scenario
 from sglang_dynspec.simulator import ScenarioRun
 from sglang_dynspec.simulator.scoring import true_rates
+from sglang_dynspec.trace.figure import empty_figure
 
 #: Shares below this are drawn in the darkest colour.
 _DARKEST = 0.5
@@ -31,15 +32,14 @@ def draw_run(run: ScenarioRun, path: Path, *, title: str) -> None:
         title: Title of the picture.
 
     Raises:
+        ConfigError: There is no matplotlib.
+
         OSError: The file cannot be written.
     """
-    # Here, because it takes half a second to import and only pictures need it.
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     depths = run.scenario.depths
     ends = np.cumsum(run.periods)
     oracle = np.array(depths)[true_rates(run).argmax(axis=0)]
-    figure = Figure(figsize=(10, 5), dpi=120, layout="constrained")
+    figure = empty_figure(10, 5)
     sizes, chosen = figure.subplots(2, 1, sharex=True, height_ratios=(2, 3))
     sizes.step(ends, run.batch_sizes, where="pre", color="tab:blue")
     sizes.set_ylabel("batch size (requests)")
@@ -72,16 +72,16 @@ def draw_shares(document: Mapping[str, Any], path: Path) -> None:
         path: The file to write.
 
     Raises:
+        ConfigError: There is no matplotlib.
+
         OSError: The file cannot be written.
     """
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
     entries = [entry["name"] for entry in document["entries"]]
     names = [scenario["name"] for scenario in document["scenarios"]]
     columns = [shares_by_scenario(document["results"], entry) for entry in entries]
     shares = np.array([[column[name] for column in columns] for name in names])
     height = 1.5 + 0.24 * len(names)
-    figure = Figure(figsize=(2.5 + 0.8 * len(entries), height), dpi=120, layout="constrained")
+    figure = empty_figure(2.5 + 0.8 * len(entries), height)
     axes = figure.subplots()
     image = axes.imshow(shares, vmin=_DARKEST, vmax=1.0, cmap="viridis", aspect="auto")
     for (row, column), share in np.ndenumerate(shares):

@@ -2,13 +2,16 @@
 Replaying a recorded trace against another policy, as far as the trace can tell.
 
 A trace holds what happened at the depth that ran. What another depth would have done is taken from
-other rounds of the same trace that ran at it, at the same batch size: their accepted drafts and
-their periods, in turn. Where there are too few of those the trace cannot tell, and the replay says
-so instead of guessing.
+other rounds of the same trace that ran at it, at the same padded batch size: their accepted drafts,
+and their periods with the upkeep and the guesses that belong to them, in turn. Where there are too
+few of those the trace cannot tell, and the replay says so instead of guessing.
+
+A replay of the policy that was recorded, with the same options and bounds, tells it all that it was
+told then. Not in a trace are a calibration, which it would start from, and forced depths.
 """
 
-from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from typing import Any, Final
@@ -16,13 +19,12 @@ from typing import Any, Final
 from sglang_dynspec.account.counters import ratio
 from sglang_dynspec.config.model import DEEPEST, Config
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.loading.plugins import load_policy
+from sglang_dynspec.loading.plugins import build_policy
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits
 from sglang_dynspec.replay.suites import Entry
+from sglang_dynspec.rounds.driving import KeptLog, drive
 from sglang_dynspec.rounds.rounds import Rounds
-from sglang_dynspec.simulator.run import silent_logger
-from sglang_dynspec.simulator.server import GRAPH_SIZES
 from sglang_dynspec.trace import Trace, TraceRound
 
 #: Rounds with a period that a depth must have been recorded for, to stand for others.
@@ -40,7 +42,7 @@ class Missing:
     Attributes:
         depth: The depth.
 
-        batch_size: The largest batch size of the range it is missing for.
+        padded_batch_size: The padded batch size it is missing at.
 
         wanted: Rounds for which the policy wanted it.
 
@@ -48,7 +50,7 @@ class Missing:
     """
 
     depth: int
-    batch_size: int
+    padded_batch_size: int
     wanted: int
     recorded: int
 
@@ -111,22 +113,18 @@ class TraceReplay:
         }
 
 
-def replay_trace(trace: Trace, entry: Entry, *, seed: int = 0, lag: int = 1) -> TraceReplay:
+def replay_trace(trace: Trace, entry: Entry) -> TraceReplay:
     """
     Replay a recorded trace against another policy.
 
     The policy sees each round's load as it was recorded, although with other depths requests would
     have finished sooner or later. It is told an outcome where the trace tells it, and none where
-    it does not.
+    it does not. Outcomes arrive as late as they did on the server.
 
     Args:
         trace: The trace.
 
         entry: The policy.
-
-        seed: Seeds the policy's limits.
-
-        lag: Rounds planned before an outcome arrives.
 
     Returns:
         What the policy did, and what it would have been worth.
@@ -134,7 +132,8 @@ def replay_trace(trace: Trace, entry: Entry, *, seed: int = 0, lag: int = 1) -> 
     Raises:
         ConfigError: The trace holds no rounds, or the policy refuses its options or limits.
     """
-    recorded_depths = trace.header.depths or [each.depth for each in trace.rounds]
+    header = trace.header
+    recorded_depths = header.depths or [each.depth for each in trace.rounds]
     depths = tuple(sorted({0, *recorded_depths}))
     if not trace.rounds or not 0 < depths[-1] <= DEEPEST:
         raise ConfigError(
@@ -143,30 +142,32 @@ def replay_trace(trace: Trace, entry: Entry, *, seed: int = 0, lag: int = 1) -> 
             remedy="record one with --dynspec-trace under load",
         )
     config = Config(
-        policy=entry.policy, options=dict(entry.options), depths=depths, seed=seed, **entry.guard
+        depths=depths, seed=header.seed, exact_sampling=header.exact_sampling, **entry.guard
     ).resolve(depths[-1])
-    limits = Limits(depths=depths, seed=seed)
-    now = 0.0
+    limits = Limits(
+        depths=depths, max_running_requests=header.max_running_requests, seed=header.seed
+    )
     rounds = Rounds(
-        policy=load_policy(config, limits),
+        policy=build_policy(entry.policy, entry.options, limits),
         config=config,
-        log=silent_logger(),
-        clock=lambda: now,
+        log=KeptLog(),
+        # How long the policy itself takes is not measured: the same trace gives the same result.
+        clock=lambda: 0.0,
     )
     recorded = _Recorded(trace.rounds)
     totals = _Totals()
-    waiting: list[tuple[Observation, Plan, Outcome]] = []
-    for each in trace.rounds:
-        observation = _observation(each, rounds, depths)
-        plan = rounds.plan(observation)
-        outcome = recorded.outcome(each, plan.depth, rounds.round - 1)
+
+    def observations() -> Iterator[Observation]:
+        for each in trace.rounds:
+            yield _observation(each, rounds, depths)
+
+    def run_round(observation: Observation, plan: Plan) -> Outcome | None:
+        each = trace.rounds[observation.round]
+        outcome = recorded.outcome(each, plan.depth, observation.round)
         totals.add(each, plan, outcome)
-        if outcome is None:
-            continue
-        now += outcome.period or 0.0
-        waiting.append((observation, plan, outcome))
-        if len(waiting) > lag:
-            rounds.learn(*waiting.pop(0))
+        return outcome
+
+    drive(rounds, observations(), run_round, lag=int(header.overlap))
     count = len(trace.rounds)
     return TraceReplay(
         policy=entry.name,
@@ -180,9 +181,12 @@ def replay_trace(trace: Trace, entry: Entry, *, seed: int = 0, lag: int = 1) -> 
         recorded_tokens_per_second=ratio(totals.recorded_tokens, totals.recorded_seconds),
         missing=tuple(
             Missing(
-                depth=depth, batch_size=size, wanted=wanted, recorded=recorded.timed(size, depth)
+                depth=key[1],
+                padded_batch_size=key[0],
+                wanted=wanted,
+                recorded=len(recorded.timed.get(key, ())),
             )
-            for (size, depth), wanted in totals.missing.most_common()
+            for key, wanted in totals.missing.most_common()
         ),
     )
 
@@ -200,63 +204,63 @@ def _observation(each: TraceRound, rounds: Rounds, depths: tuple[int, ...]) -> O
         depth=rounds.depth,
         depth_age=rounds.depth_age,
         round=rounds.round,
+        plain_requests=each.plain_requests,
+        upkeep_window=each.upkeep_window,
     )
-
-
-def _size(batch_size: int) -> int:
-    """
-    Give the largest of the batch sizes that count as the same: those padded to one CUDA graph.
-    """
-    index = bisect_left(GRAPH_SIZES, batch_size)
-    return GRAPH_SIZES[index] if index < len(GRAPH_SIZES) else batch_size
 
 
 class _Recorded:
     """
-    What a trace holds, by batch size and depth.
+    What a trace holds, by padded batch size and depth.
+
+    Attributes:
+        timed: Rounds with a period.
     """
 
     def __init__(self, rounds: list[TraceRound]) -> None:
-        periods: dict[tuple[int, int], list[float]] = {}
+        self.timed: dict[tuple[int, int], list[TraceRound]] = {}
         accepted: dict[tuple[int, int], list[int]] = {}
         for each in rounds:
-            key = _size(each.batch_size), each.depth
+            key = each.padded_batch_size, each.depth
             accepted.setdefault(key, []).extend(each.accepted)
             if each.period is not None:
-                periods.setdefault(key, []).append(each.period)
-        self._timed = {key: len(found) for key, found in periods.items()}
-        self._periods = {key: cycle(found) for key, found in periods.items()}
+                self.timed.setdefault(key, []).append(each)
+        self._in_turn = {key: cycle(found) for key, found in self.timed.items()}
         self._accepted = {key: cycle(found) for key, found in accepted.items() if found}
-
-    def timed(self, size: int, depth: int) -> int:
-        """
-        Count the rounds with a period at a batch size and depth.
-        """
-        return self._timed.get((size, depth), 0)
 
     def outcome(self, each: TraceRound, depth: int, index: int) -> Outcome | None:
         """
         Give the outcome of a recorded round at a depth, or None where the trace does not tell.
         """
-        accepted, tokens, period = each.accepted, each.tokens, each.period
+        # Those of the batch that still wanted tokens; older traces lack their lengths.
+        requests = len(each.seq_lens or each.accepted) or each.batch_size
+        other, accepted, seq_lens = each, each.accepted, each.seq_lens
+        tokens, period = each.tokens, each.period
         if depth != each.depth:
-            key = _size(each.batch_size), depth
-            if self._timed.get(key, 0) < ENOUGH or (depth and key not in self._accepted):
+            key = each.padded_batch_size, depth
+            if len(self.timed.get(key, ())) < ENOUGH or (depth and key not in self._accepted):
                 return None
+            other = next(self._in_turn[key])
+            accepted = tuple(islice(self._accepted[key], requests)) if depth else ()
+            # These drafts were for other requests, of other lengths.
+            seq_lens = () if depth else each.seq_lens
+            tokens = requests + sum(accepted)
             # A round that nobody timed stays one.
-            period = None if period is None else next(self._periods[key])
-            accepted = tuple(islice(self._accepted[key], each.batch_size)) if depth else ()
-            tokens = each.batch_size + sum(accepted)
+            period = None if each.period is None else other.period
         return Outcome(
             round=index,
             depth=depth,
             planned=depth,
-            batch_size=len(accepted) if depth else each.batch_size,
+            batch_size=requests,
             accepted=accepted,
             tokens=tokens,
             period=period,
             padded_batch_size=each.padded_batch_size,
             seq_len_sum=each.seq_len_sum,
+            seq_lens=seq_lens,
+            upkeep=other.upkeep,
+            guesses=other.guesses,
+            right_guesses=other.right_guesses,
         )
 
 
@@ -284,7 +288,7 @@ class _Totals:
         self.ran[each.depth] += 1
         self.same += plan.depth == each.depth
         if outcome is None:
-            self.missing[_size(each.batch_size), plan.depth] += 1
+            self.missing[each.padded_batch_size, plan.depth] += 1
             return
         self.covered += 1
         if outcome.period is not None and each.period is not None:

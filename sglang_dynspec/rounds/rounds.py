@@ -195,14 +195,16 @@ class Rounds:
         Give the state and the counters as plain JSON types.
 
         Returns:
-            The policy's class, the depth in force, its age, the forced depth, the last decision
-            (`describe_decision`), `Guard.summary` and `Counters.summary`.
+            The policy's class, the depth in force, its age, the forced depth, whether rounds warm
+            the server up, the last decision (`describe_decision`), `Guard.summary` and
+            `Counters.summary`.
         """
         return {
             "policy": type(self._policy).__name__,
             "depth": self.depth,
             "depth_age": self.depth_age,
             "forced": self.forced,
+            "warming_up": self.warm_up.on,
             "decision": describe_decision(
                 self._last_plan, self._guard.asked, tuple(self._forced_plans)
             ),

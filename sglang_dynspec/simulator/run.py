@@ -2,8 +2,7 @@
 Running a policy through a scenario, behind the same `Rounds` and guard that serve.
 """
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 
 from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.loading.plugins import build_policy, find_policy
+from sglang_dynspec.loading.plugins import build_policy
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
+from sglang_dynspec.rounds.driving import KeptLog, drive
 from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec.simulator.engine import SyntheticEngine
 from sglang_dynspec.simulator.scenario import Scenario
@@ -115,24 +115,24 @@ def run_scenario(
     depths = scenario.depths
     engine = SyntheticEngine(scenario, seed=seed, rounds=total)
     limits = Limits(depths=depths, max_running_requests=256, seed=seed)
-    built = _built(policy, options or {}, limits)
+    built = build_policy(policy, options or {}, limits)
     cycle = Rounds(
         policy=built,
         config=Config(depths=depths, seed=seed, **guard).resolve(depths[-1]),
-        log=silent_logger(),
+        log=KeptLog(),
         clock=lambda: engine.now,
     )
     plans: list[Plan] = []
-    waiting: list[tuple[Observation, Plan, Outcome]] = []
-    for index in range(total):
-        observation = engine.observe(index, depth=cycle.depth, depth_age=cycle.depth_age)
-        plan = cycle.plan(observation)
+
+    def observations() -> Iterator[Observation]:
+        for index in range(total):
+            yield engine.observe(index, depth=cycle.depth, depth_age=cycle.depth_age)
+
+    def run_round(observation: Observation, plan: Plan) -> Outcome:
         plans.append(plan)
-        waiting.append((observation, plan, engine.run(observation, plan.depth)))
-        if len(waiting) > lag:
-            cycle.learn(*waiting.pop(0))
-    for each in waiting:
-        cycle.learn(*each)
+        return engine.run(observation, plan.depth)
+
+    drive(cycle, observations(), run_round, lag=lag)
     sizes, padded_sizes, contexts = np.array(engine.sizes).T
     seconds, periods = np.array(engine.times).T
     return ScenarioRun(
@@ -148,23 +148,3 @@ def run_scenario(
         periods=periods,
         tokens=np.array(engine.tokens),
     )
-
-
-def silent_logger() -> logging.Logger:
-    """
-    Make a logger that drops everything.
-
-    Returns:
-        A logger outside the hierarchy: what a policy provokes here is not for the user's log.
-    """
-    return logging.Logger("sglang_dynspec.replay", logging.CRITICAL + 1)  # noqa: LOG001
-
-
-def _built(
-    policy: Policy | type[Policy] | str, options: Mapping[str, Any], limits: Limits
-) -> Policy:
-    if isinstance(policy, Policy):
-        policy.configure(limits)
-        return policy
-    kind = find_policy(policy) if isinstance(policy, str) else policy
-    return build_policy(kind, options, limits, name=getattr(kind, "__name__", str(kind)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from sglang_dynspec.errors import ConfigError
-from sglang_dynspec.loading.plugins import build_policy, find_policy
+from sglang_dynspec.loading.plugins import build_policy
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
 from sglang_dynspec.testing.runs import run_policy
@@ -90,7 +90,7 @@ class PolicyContract:
         load = [1, 4, 16, 64, 256, 64, 16, 4, 1]
         for lag in (0, 1):
             run = run_policy(
-                self._kind(),
+                type(self).policy,
                 [(size, 25) for size in load],
                 options=self.options,
                 depths=self.depths,
@@ -99,14 +99,9 @@ class PolicyContract:
             )
             assert run.faults == 0, repr(run)
 
-    def _kind(self) -> type[Policy]:
-        # Through the class: a function-like attribute would be bound to the instance.
-        policy = type(self).policy
-        return find_policy(policy) if isinstance(policy, str) else policy
-
     def _build(self, depths: tuple[int, ...]) -> Policy:
-        kind = self._kind()
-        return build_policy(kind, self.options, Limits(depths=depths, seed=0), name=kind.__name__)
+        # Through the class: a function-like attribute would be bound to the instance.
+        return build_policy(type(self).policy, self.options, Limits(depths=depths, seed=0))
 
 
 def _observations(depths: tuple[int, ...], *, seed: int) -> Iterator[Observation]:

@@ -3,7 +3,6 @@ Synthetic rounds for a policy, behind the real guard.
 """
 
 import itertools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,9 +11,10 @@ import pytest
 
 from sglang_dynspec.account.counters import Counters
 from sglang_dynspec.config import Config
-from sglang_dynspec.loading.plugins import build_policy, find_policy
+from sglang_dynspec.loading.plugins import build_policy
 from sglang_dynspec.observation import Observation, Outcome, Plan
 from sglang_dynspec.policy import Limits, Policy
+from sglang_dynspec.rounds.driving import KeptLog, drive
 from sglang_dynspec.rounds.rounds import Rounds
 from sglang_dynspec.testing.drafts import Acceptance, Drafts
 
@@ -184,28 +184,31 @@ def run_policy(
         ConfigError: The policy refuses its options or limits.
     """
     limits = Limits(depths=depths, max_running_requests=max_running_requests, seed=seed)
-    policy = _built(policy, options or {}, limits)
+    policy = build_policy(policy, options or {}, limits)
     config = Config(depths=depths, seed=seed, **guard).resolve(depths[-1])
-    log = _ListLogger()
+    log = KeptLog()
     cycle = Rounds(policy=policy, config=config, log=log)
     run = PolicyRun(policy=policy, counters=cycle.counters, log=log.lines)
     drafts = Drafts(acceptance, seed)
-    waiting: list[tuple[Observation, Plan, Outcome]] = []
-    for batch_size in _each_round(rounds):
-        observation = Observation(
-            batch_size=batch_size,
-            padded_batch_size=batch_size,
-            running=batch_size,
-            waiting=0,
-            seq_len_sum=batch_size * _SEQ_LEN,
-            seq_len_max=_SEQ_LEN if batch_size else 0,
-            kv_free=0.5,
-            depths=depths,
-            depth=cycle.depth,
-            depth_age=cycle.depth_age,
-            round=cycle.round,
-        )
-        plan = cycle.plan(observation)
+
+    def observations() -> Iterator[Observation]:
+        for batch_size in _each_round(rounds):
+            yield Observation(
+                batch_size=batch_size,
+                padded_batch_size=batch_size,
+                running=batch_size,
+                waiting=0,
+                seq_len_sum=batch_size * _SEQ_LEN,
+                seq_len_max=_SEQ_LEN if batch_size else 0,
+                kv_free=0.5,
+                depths=depths,
+                depth=cycle.depth,
+                depth_age=cycle.depth_age,
+                round=cycle.round,
+            )
+
+    def run_round(observation: Observation, plan: Plan) -> Outcome:
+        batch_size = observation.batch_size
         accepted = drafts.accepted(plan.depth, batch_size, observation.round)
         outcome = Outcome(
             round=observation.round,
@@ -219,11 +222,9 @@ def run_policy(
         run.batch_sizes.append(batch_size)
         run.plans.append(plan)
         run.outcomes.append(outcome)
-        waiting.append((observation, plan, outcome))
-        if len(waiting) > lag:
-            cycle.learn(*waiting.pop(0))
-    for each in waiting:
-        cycle.learn(*each)
+        return outcome
+
+    drive(cycle, observations(), run_round, lag=lag)
     return run
 
 
@@ -235,18 +236,6 @@ def policy_run() -> RunPolicy:
     return run_policy
 
 
-def _built(
-    policy: Policy | type[Policy] | str, options: Mapping[str, Any], limits: Limits
-) -> Policy:
-    if isinstance(policy, Policy):
-        if options:
-            raise TypeError("options go with a policy's class or name, not with an instance")
-        policy.configure(limits)
-        return policy
-    kind = find_policy(policy) if isinstance(policy, str) else policy
-    return build_policy(kind, options, limits, name=getattr(kind, "__name__", str(kind)))
-
-
 def _each_round(rounds: BatchSizes) -> Iterator[int]:
     for entry in rounds:
         if isinstance(entry, int):
@@ -254,16 +243,3 @@ def _each_round(rounds: BatchSizes) -> Iterator[int]:
         else:
             batch_size, count = entry
             yield from itertools.repeat(batch_size, count)
-
-
-class _ListLogger(logging.Logger):
-    """
-    A logger outside the hierarchy that keeps its lines.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("policy_run", logging.WARNING)
-        self.lines: list[str] = []
-
-    def handle(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())

@@ -43,6 +43,14 @@ class TraceHeader:
         options: Its options.
 
         started: When, ISO 8601 in UTC. Times of rounds count from here.
+
+        overlap: Whether outcomes arrived a round late, as under SGLang's overlap loop.
+
+        max_running_requests: The server's cap, as the policy learned it.
+
+        seed: Seed of the policy's limits.
+
+        exact_sampling: Whether batches with `Observation.plain_requests` were decoded plainly.
     """
 
     __pydantic_config__ = _STRICT
@@ -56,6 +64,10 @@ class TraceHeader:
     policy: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
+    overlap: bool = True
+    max_running_requests: int | None = None
+    seed: int = 0
+    exact_sampling: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +106,9 @@ class TraceRound:
     upkeep: bool = False
     guesses: int = 0
     right_guesses: int = 0
+    plain_requests: _Count = 0
+    upkeep_window: _Count = 0
+    seq_lens: tuple[_Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,9 @@
 """
-Tables and pictures from a trace.
+The phases of a trace, and what happened in each.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from sglang_dynspec.account.counters import ratio
@@ -147,70 +146,6 @@ def phases_by_batch_size(rounds: Iterable[TraceRound]) -> list[Phase]:
     ]
 
 
-def draw_timeline(
-    trace: Trace, path: Path, *, phases: Sequence[Phase] = (), title: str | None = None
-) -> None:
-    """
-    Draw batch size and depth over time, as a PNG.
-
-    Args:
-        trace: The trace.
-
-        path: The file to write.
-
-        phases: Phases to mark.
-
-        title: Title of the picture; by default the policy and the models.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    # Here, because it takes half a second to import and only this function needs it.
-    from matplotlib.figure import Figure  # noqa: PLC0415
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
-
-    # A round's time is when it ended, so its value holds up to there: steps are drawn "pre".
-    times = [each.t for each in trace.rounds]
-    batch_sizes = [each.batch_size for each in trace.rounds]
-    ran = [each.depth for each in trace.rounds]
-    figure = Figure(figsize=(10, 5), dpi=120, layout="constrained")
-    sizes, depths = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    sizes.step(times, batch_sizes, where="pre", color="tab:blue")
-    sizes.set_ylabel("batch size (requests)")
-    # Room above the line for the names of phases.
-    sizes.set_ylim(0, 1.2 * max(batch_sizes, default=1))
-    # As it is: "$" is no formula in the name of a model.
-    sizes.set_title(title if title is not None else _title(trace), parse_math=False)
-    depths.step(times, ran, where="pre", color="tab:red")
-    depths.fill_between(times, ran, step="pre", color="tab:red", alpha=0.2)
-    probes = [each for each in trace.rounds if each.probe]
-    if probes:
-        at = [each.t for each in probes], [each.depth for each in probes]
-        depths.plot(*at, "x", color="black", markersize=4, label="probes")
-        depths.legend(loc="upper right", fontsize="small")
-    candidates = trace.header.depths or tuple(sorted(set(ran)))
-    depths.set_yticks(candidates, ["plain" if k == 0 else str(k) for k in candidates])
-    depths.set_ylabel("depth (draft steps)")
-    depths.set_xlabel("seconds since the start of the trace")
-    for axes in (sizes, depths):
-        axes.grid(visible=True, alpha=0.3)
-        for phase in phases:
-            axes.axvline(phase.start, color="black", linewidth=0.8, linestyle=":")
-    for phase in phases:
-        sizes.annotate(
-            phase.name,
-            (phase.start, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, -3),
-            textcoords="offset points",
-            verticalalignment="top",
-            fontsize="small",
-        )
-    sizes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.align_ylabels()
-    figure.savefig(path)
-
-
 @dataclass(slots=True)
 class _Sums:
     """
@@ -260,9 +195,3 @@ def _sizes(stretch: list[TraceRound]) -> str:
     sizes = [each.batch_size for each in stretch]
     low, high = min(sizes), max(sizes)
     return f"batch {low}" if low == high else f"batch {low}-{high}"
-
-
-def _title(trace: Trace) -> str:
-    header = trace.header
-    named = [header.policy, header.algorithm, Path(header.model).name]
-    return "Batch size and depth: " + ", ".join(name for name in named if name)

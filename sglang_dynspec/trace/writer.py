@@ -121,15 +121,18 @@ class TraceWriter:
             "tokens": outcome.tokens,
             "period": outcome.period,
         }
-        if plan.probe:
-            record["probe"] = True
-        if plan.blocked:
-            record["blocked"] = plan.blocked
-        if outcome.upkeep:
-            record["upkeep"] = True
-        if outcome.guesses:
-            record["guesses"] = outcome.guesses
-            record["right_guesses"] = outcome.right_guesses
+        # Left out where it is nothing.
+        more = {
+            "probe": plan.probe,
+            "blocked": plan.blocked,
+            "plain_requests": observation.plain_requests,
+            "upkeep_window": observation.upkeep_window,
+            "seq_lens": outcome.seq_lens,
+            "upkeep": outcome.upkeep,
+            "guesses": outcome.guesses,
+            "right_guesses": outcome.right_guesses,
+        }
+        record |= {name: value for name, value in more.items() if value}
         try:
             line = _encode(record | _predictions(plan))
         except (TypeError, ValueError):

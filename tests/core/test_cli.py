@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from typer.testing import CliRunner
 
-from sglang_dynspec import Outcome, Plan, __version__
+from sglang_dynspec import Outcome, Plan, __version__, cli
 from sglang_dynspec.cli import _app, build_app
 from sglang_dynspec.config.flags import FLAGS
 from sglang_dynspec.trace import TraceHeader, TraceWriter
@@ -45,6 +45,33 @@ def trace(tmp_path, observe):
         )
     writer.close()
     return path
+
+
+class TestMain:
+    @pytest.fixture
+    def lacking(self, monkeypatch):
+        """Run `dynspec`, whose command lacks a module."""
+
+        def run(module):
+            def command():
+                raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+            monkeypatch.setattr(cli, "build_app", lambda: command)
+            cli.main()
+
+        return run
+
+    def test_a_package_that_lacks_is_named(self, lacking):
+        with pytest.raises(SystemExit) as caught:
+            lacking("httpx")
+        assert caught.value.code == (
+            "dynspec: expected what this command imports to load; found No module named 'httpx'; "
+            "install what is missing: pip install 'sglang-dynspec[sglang,testing]'"
+        )
+
+    def test_one_of_our_own_is_a_fault(self, lacking):
+        with pytest.raises(ModuleNotFoundError):
+            lacking("sglang_dynspec_hooks.client")
 
 
 class TestFlags:

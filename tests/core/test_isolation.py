@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import sglang_dynspec
 from tests.core.conftest import ENGINE
 
@@ -28,8 +30,9 @@ print(len({modules!r}))
 """
 
 
-def test_every_module_imports_with_the_engine_blocked():
-    code = IMPORT_ALL.format(blocked=ENGINE, modules=MODULES)
+@pytest.mark.parametrize("blocked", [ENGINE, ("matplotlib",)])
+def test_every_module_imports_without(blocked):
+    code = IMPORT_ALL.format(blocked=blocked, modules=MODULES)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == len(MODULES) > 30

@@ -268,8 +268,27 @@ class TestList:
 
         offer(odd=Odd)
         infos = {info.name: info for info in list_policies()}
-        assert infos["odd"].documentation.startswith("ValueError: no (")
+        assert "; found ValueError: no (" in infos["odd"].documentation
         assert infos["never"].summary == "Decode plainly in every round."
+        # And asked for by its name it says the same, without a traceback.
+        with pytest.raises(ConfigError) as caught:
+            policy_info("odd")
+        assert caught.value.expected == (
+            "the policy odd to have options and documentation that can be shown"
+        )
+        assert str(caught.value) == infos["odd"].documentation
+
+    @pytest.mark.parametrize("documentation", [7, ["a"]])
+    def test_documentation_that_is_no_text(self, fresh_manager, documentation):
+        class Odd(Policy):
+            __doc__ = documentation
+
+            def decide(self, observation):
+                return Plan(depth=0)
+
+        offer(odd=Odd)
+        with pytest.raises(ConfigError, match="; found AttributeError: "):
+            policy_info("odd")
 
     def test_required_options_are_named(self, module, fresh_manager):
         import somebodys_policies

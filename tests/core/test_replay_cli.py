@@ -128,7 +128,7 @@ class TestTrace:
     def test_what_it_does_not_tell(self, dynspec, recorded):
         shown = dynspec("replay", "--trace", recorded, "--policy", "never")
         assert (
-            "not in the trace: depth 0 at batch sizes up to 32, wanted for 40 rounds; 0 were "
+            "not in the trace: depth 0 at a padded batch size of 32, wanted for 40 rounds; 0 were "
             "recorded, 16 are needed" in shown
         )
         assert "the trace tells 60% of the rounds; 95% are needed" in shown
@@ -136,4 +136,6 @@ class TestTrace:
     def test_json(self, dynspec, recorded):
         result = json.loads(dynspec("replay", "--trace", recorded, "--policy", "never", "--json"))
         assert result["covered"] == 0.6
-        assert result["missing"] == [{"depth": 0, "batch_size": 32, "wanted": 40, "recorded": 0}]
+        assert result["missing"] == [
+            {"depth": 0, "padded_batch_size": 32, "wanted": 40, "recorded": 0}
+        ]

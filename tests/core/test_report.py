@@ -9,10 +9,10 @@ from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
 from sglang_dynspec.trace.phases import (
     Phase,
     PhaseRow,
-    draw_timeline,
     phase_rows,
     phases_by_batch_size,
 )
+from sglang_dynspec.trace.timeline import draw_timeline
 
 
 def make(*stretches, periods=True):

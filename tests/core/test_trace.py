@@ -49,33 +49,48 @@ class TestRoundTrip:
             accepted=(3, 0),
             tokens=5,
             period=0.02,
+            upkeep_window=4,
         )
         assert (trace.rounds[1].t, trace.rounds[1].depth, trace.rounds[1].planned) == (1.5, 0, 3)
         assert (trace.rounds[1].accepted, trace.rounds[1].period) == ((), None)
 
-    def test_what_a_plan_predicted_and_what_upkeep_found(self, path, open_writer, observe):
+    def test_what_is_there_now_and_then(self, path, open_writer, observe):
         writer = open_writer()
         plan = Plan(depth=3, probe=True, predicted=(10.0, 12.5), confidence=0.75, blocked="dwell")
         ran = {"round": 0, "planned": 3, "batch_size": 1, "accepted": (), "tokens": 1}
         writer.write(observe(), plan, Outcome(depth=3, **ran))
         plain = Outcome(depth=0, upkeep=True, guesses=4, right_guesses=3, **ran)
-        writer.write(observe(), Plan(depth=0), plain)
+        writer.write(observe(upkeep_window=0), Plan(depth=0), plain)
+        exact = Outcome(depth=0, seq_lens=(17, 20), **ran)
+        writer.write(observe(plain_requests=2), Plan(depth=0), exact)
         writer.close()
-        first, second = read_trace(path).rounds
+        first, second, third = read_trace(path).rounds
         assert (first.probe, first.predicted) == (True, (10.0, 12.5))
         assert (first.confidence, first.blocked) == (0.75, "dwell")
         assert (first.upkeep, first.guesses, first.right_guesses) == (False, 0, 0)
         assert (second.probe, second.predicted, second.confidence) == (False, (), None)
         assert (second.upkeep, second.guesses, second.right_guesses) == (True, 4, 3)
+        assert (second.plain_requests, second.upkeep_window, second.seq_lens) == (0, 0, ())
+        assert (third.plain_requests, third.upkeep_window) == (2, 4)
+        assert third.seq_lens == (17, 20)
 
-    def test_a_trace_without_them_stays_readable(self, path, open_writer, put):
+    def test_a_trace_without_them_stays_readable(self, path, open_writer, observe):
         writer = open_writer()
-        put(writer)
+        ran = Outcome(round=0, depth=0, planned=0, batch_size=1, accepted=(), tokens=1)
+        writer.write(observe(upkeep_window=0), Plan(depth=0), ran)
         writer.close()
         # Defaults are not written, so this is also what an older version wrote.
-        assert "probe" not in path.read_text()
+        _, line = path.read_text().splitlines()
+        more = {"probe", "blocked", "plain_requests", "upkeep_window", "seq_lens", "upkeep"}
+        assert not (more | {"guesses", "right_guesses"}) & set(json.loads(line))
         (only,) = read_trace(path).rounds
         assert (only.probe, only.predicted, only.blocked, only.guesses) == (False, (), "", 0)
+
+    def test_an_older_header_is_of_a_server_as_it_is_by_default(self, path):
+        path.write_text('{"dynspec_trace": 1, "depths": [0, 3]}\n')
+        header = read_header(path)
+        assert (header.depths, header.overlap, header.exact_sampling) == ((0, 3), True, True)
+        assert (header.max_running_requests, header.seed) == (None, 0)
 
     def test_the_file_is_json_lines(self, path, open_writer, put):
         writer = open_writer()

@@ -61,6 +61,12 @@ def test_afterwards_the_policy_starts_as_on_a_fresh_server(run, watcher):
     assert [outcome.round for outcome in run.policy.learned] == [5]
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_account_shows_it(run, is_on):
+    run.rounds.warm_up.on = is_on
+    assert run.rounds.summary()["warming_up"] is is_on
+
+
 def test_it_comes_before_a_forced_depth(run):
     run.rounds.force(3)
     run.rounds.warm_up.on = True

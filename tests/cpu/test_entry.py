@@ -3,7 +3,7 @@
 import pytest
 
 from sglang_dynspec.errors import SeamError
-from sglang_dynspec_cpu import install
+from sglang_dynspec_cpu import installation
 from sglang_dynspec_cpu.entry import SWITCH
 from sglang_dynspec_hooks.contract.seam import Kind, Seam
 from tests.cpu.test_environment import run_python
@@ -57,7 +57,7 @@ def seam(target, *parameters):
 
 
 def test_a_known_function_is_accepted():
-    install._require_known(seam("textwrap.indent", "text", "prefix", "predicate"))
+    installation._require_known(seam("textwrap.indent", "text", "prefix", "predicate"))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_known_function_is_accepted():
 )
 def test_a_changed_or_missing_function_is_refused(target, found):
     with pytest.raises(SeamError, match=found):
-        install._require_known(seam(target, "text"))
+        installation._require_known(seam(target, "text"))
 
 
 def test_a_scheduler_gets_all_its_seams():

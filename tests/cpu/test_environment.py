@@ -48,6 +48,26 @@ def test_this_process_imports_the_shadow():
     assert (status, said) == (0, f"True {environment.SHADOW} 1")
 
 
+@pytest.mark.parametrize("name", ["sgl_kernel", "flashinfer"])
+def test_a_process_that_is_not_prepared_never_finds_the_shadow(name):
+    assert (environment.SHADOW / name / "__init__.py").is_file()
+    status, said = run_python(f"""
+        import importlib.util
+        from sglang_dynspec_cpu.environment import SHADOW
+        inside = (SHADOW / "{name}").relative_to(SHADOW.parents[1])
+        found = []
+        for dotted in ("{name}", ".".join(inside.parts)):
+            try:
+                spec = importlib.util.find_spec(dotted)
+            except ModuleNotFoundError:
+                continue
+            if spec is not None and spec.origin.startswith(str(SHADOW)):
+                found.append(dotted)
+        print(found)
+    """)
+    assert (status, said) == (0, "[]")
+
+
 def test_an_engine_gives_the_environment_back(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)

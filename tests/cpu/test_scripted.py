@@ -1,7 +1,9 @@
 """The scripted policy plays what the file says, anew whenever it changes."""
 
+import json
 import os
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,16 @@ def test_an_unknown_mode_is_refused_before_it_is_written(tmp_path):
     with pytest.raises(ValueError, match="found 'waltz'"):
         scripted.write(path, {"mode": "waltz"})
     assert not path.exists()
+
+
+def test_one_that_cannot_be_written_leaves_the_last(tmp_path, monkeypatch):
+    path = tmp_path / "script.json"
+    scripted.write(path, {"mode": "fixed", "depth": 1})
+    monkeypatch.setattr(Path, "replace", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        scripted.write(path, {"mode": "fixed", "depth": 3})
+    assert list(tmp_path.iterdir()) == [path]
+    assert json.loads(path.read_text()) == {"mode": "fixed", "depth": 1}
 
 
 def test_a_changed_file_starts_from_its_beginning(tmp_path):

@@ -52,3 +52,20 @@ def test_a_forced_depth_overrides_the_policy(engine, plain_ids):
     finally:
         assert engine.set_internal_state(dynspec_force_depth=-1)
     assert engine.state()["forced"] is None
+
+
+def test_lossy_acceptance_is_refused_while_serving(engine):
+    for key in ("speculative_accept_threshold_single", "speculative_accept_threshold_acc"):
+        assert not engine.set_internal_state(**{key: 0.5})
+        assert engine.internal_state()[key] == 1.0
+        # No change is none.
+        assert engine.set_internal_state(**{key: 1.0})
+
+
+def test_a_warm_up_that_is_left_on_shows(engine):
+    assert engine.set_internal_state(dynspec_warm_up=1)
+    try:
+        assert engine.state()["warming_up"] is True
+    finally:
+        assert engine.set_internal_state(dynspec_warm_up=0)
+    assert engine.state()["warming_up"] is False

@@ -23,7 +23,8 @@ TEST_TOOLS = ("hypothesis", "pytest", "pytest-benchmark")
 @dataclass(frozen=True)
 class LightEnvironment:
     """
-    A virtual environment with the wheel and the test tools alone, and a directory to work in.
+    A virtual environment with the wheel, pictures and the test tools alone, and a directory to
+    work in.
     """
 
     python: Path
@@ -102,7 +103,7 @@ def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> LightEnviron
     # The pip of this environment, pointed at that one: it needs none of its own.
     pip = [sys.executable, "-m", "pip", "--python", str(environment.python)]
     install = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    done = run([*pip, *install, str(wheel), *TEST_TOOLS], cwd=home)
+    done = run([*pip, *install, f"{wheel}[report]", *TEST_TOOLS], cwd=home)
     assert done.returncode == 0, done.stdout + done.stderr
     return environment
 

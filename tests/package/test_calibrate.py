@@ -18,9 +18,9 @@ from sglang_dynspec.estimates.calibration import Calibration
 from sglang_dynspec_cpu.environment import engine_args
 from sglang_dynspec_cpu.models import build
 from sglang_dynspec_cpu.server import CpuServer
-from sglang_dynspec_hooks.commands import _server
-from sglang_dynspec_hooks.commands._measuring import batch_sizes, measure
-from sglang_dynspec_hooks.commands._server import Server
+from sglang_dynspec_hooks import client
+from sglang_dynspec_hooks.client import Client
+from sglang_dynspec_hooks.commands._measurement import batch_sizes, measure
 from sglang_dynspec_hooks.commands.calibrate import command
 from tests.package.make_believe import PASS, SECONDS, MakeBelieve
 
@@ -34,10 +34,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> MakeBelieve:
     """
     made = MakeBelieve()
 
-    def build_client(url: str, **arguments: Any) -> Server:
-        return Server(url, transport=httpx.MockTransport(made), **arguments)
+    def build_client(url: str, **arguments: Any) -> Client:
+        return Client(url, transport=httpx.MockTransport(made), **arguments)
 
-    monkeypatch.setattr(_server, "Server", build_client)
+    monkeypatch.setattr(client, "Client", build_client)
     monkeypatch.setattr("time.sleep", lambda _: None)
     return made
 
@@ -165,7 +165,11 @@ def test_nothing_measured_is_a_refusal(server: MakeBelieve, calibrate: Any) -> N
             httpx.Response(200, json={"internal_states": [{}, {}]}),
             "found 2 schedulers",
         ),
-        ("/server_info", httpx.Response(200, text="<html>"), "in another way; give its address"),
+        (
+            "/server_info",
+            httpx.Response(200, text="<html>"),
+            "in another way; give its address",
+        ),
         ("/server_info", httpx.Response(200, json=[]), "in another way; give its address"),
         ("/server_info", httpx.Response(200, json={"internal_states": 1}), "in another way"),
         (
@@ -174,7 +178,7 @@ def test_nothing_measured_is_a_refusal(server: MakeBelieve, calibrate: Any) -> N
             "found one without it",
         ),
         ("/set_internal_state", httpx.Response(200, text=""), "found None"),
-        ("/server_info", httpx.Response(401, text="no"), "give a key with --api-key"),
+        ("/server_info", httpx.Response(401, text="no"), "give its key (--api-key)"),
         ("/generate", httpx.Response(500, text="broken"), "found HTTP 500: broken"),
         ("/set_internal_state", httpx.Response(200, json=[False]), "found [False]"),
         ("/set_internal_state", httpx.Response(200, json=[]), "found []"),
@@ -185,13 +189,6 @@ def test_a_server_that_is_not_as_it_should_be(
 ) -> None:
     server.answers[path] = answer
     assert expected in refusal(calibrate())
-
-
-def test_no_server() -> None:
-    with Server("http://127.0.0.1:9/") as nobody, pytest.raises(ServerError) as caught:
-        nobody.info()
-    assert caught.value.expected == "an SGLang server at http://127.0.0.1:9"
-    assert caught.value.found.startswith("ConnectError")
 
 
 def test_a_file_that_cannot_be_written_is_refused_first(
@@ -226,7 +223,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuServer]:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_a_real_server_was_warmed_up(real: CpuServer) -> None:
-    with Server(real.url) as server:
+    with Client(real.url) as server:
         account = server.info()["dynspec"]
     # 1, 2, 4, 8 and 16 requests: without CUDA graphs, as many as may run.
     assert re.search(r"dynspec warm-up, batch sizes: 100%.* 5/5 ", real.log.read_text())
@@ -240,7 +237,7 @@ def test_a_real_server_was_warmed_up(real: CpuServer) -> None:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_a_real_server_is_measured(real: CpuServer) -> None:
-    with Server(real.url) as server:
+    with Client(real.url) as server:
         said: list[str] = []
         measured = measure(
             server,

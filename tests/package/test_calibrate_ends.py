@@ -1,10 +1,9 @@
 """
-How `dynspec calibrate` ends: what a signal leaves behind, and where the file goes.
+How `dynspec calibrate` ends: what a signal leaves behind, and which file is refused.
 """
 
 import os
 import signal
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sglang_dynspec.errors import ConfigError, ServerError
-from sglang_dynspec.estimates.calibration import Calibration, CostCell
-from sglang_dynspec_hooks.commands import _server
-from sglang_dynspec_hooks.commands._server import Server
+from sglang_dynspec.errors import ConfigError
+from sglang_dynspec_hooks import client
+from sglang_dynspec_hooks.client import Client
 from sglang_dynspec_hooks.commands.calibrate import command
 from sglang_dynspec_hooks.commands.signals import terminable
 from tests.package.make_believe import MakeBelieve
@@ -57,9 +55,9 @@ def _interruptible() -> Iterator[None]:
 def server(monkeypatch: pytest.MonkeyPatch) -> Disturbed:
     made = Disturbed()
     monkeypatch.setattr(
-        _server,
-        "Server",
-        lambda url, **more: Server(url, transport=httpx.MockTransport(made), **more),
+        client,
+        "Client",
+        lambda url, **more: Client(url, transport=httpx.MockTransport(made), **more),
     )
     return made
 
@@ -126,77 +124,3 @@ def test_so_is_what_may_not_be_written(
     assert isinstance(done.exception, ConfigError)
     assert done.exception.found == "no permission to write there"
     assert server.forcings == []
-
-
-@pytest.mark.parametrize("url", ["http://[::1", "http://\x00"])
-def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(ServerError, match="correct --url or --api-key"):
-        Server(url)
-
-
-def test_what_is_no_key() -> None:
-    with pytest.raises(ServerError, match="correct --url or --api-key"):
-        Server("http://server", api_key="é")
-
-
-CALIBRATION = Calibration(cells=(CostCell(depth=0, batch_size=1, seconds=0.01, rounds=8),))
-
-
-class TestSaving:
-    """
-    Saving a calibration.
-    """
-
-    def test_a_link_stays_one(self, tmp_path: Path) -> None:
-        (tmp_path / "there").mkdir()
-        link, file = tmp_path / "costs.json", tmp_path / "there" / "costs.json"
-        file.write_text("old")
-        link.symlink_to(file)
-        CALIBRATION.save(link)
-        assert link.is_symlink()
-        assert Calibration.load(file) == CALIBRATION
-        assert list(file.parent.iterdir()) == [file]
-
-    def test_a_device_stays_one(self, tmp_path: Path) -> None:
-        pipe = tmp_path / "pipe"
-        os.mkfifo(pipe)
-        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            CALIBRATION.save(pipe)
-            assert stat.S_ISFIFO(pipe.stat().st_mode)
-            assert b'"batch_size": 1' in os.read(reader, 4096)
-        finally:
-            os.close(reader)
-
-    def test_a_fault_leaves_the_old_file_and_nothing_else(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        file = tmp_path / "costs.json"
-        file.write_text("old")
-
-        def fail(*_: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(Path, "replace", fail)
-        with pytest.raises(OSError, match="No space left"):
-            CALIBRATION.save(file)
-        assert [each.name for each in tmp_path.iterdir()] == ["costs.json"]
-        assert file.read_text() == "old"
-
-    def test_processes_do_not_write_to_one_another(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        file = tmp_path / "costs.json"
-        replace = Path.replace
-        other = CALIBRATION.model_copy(update={"created": "later"})
-
-        def overtaken(partial: Path, target: Path) -> Path:
-            monkeypatch.setattr(Path, "replace", replace)
-            monkeypatch.setattr("os.getpid", lambda: -1)
-            other.save(file)
-            return replace(partial, target)
-
-        monkeypatch.setattr(Path, "replace", overtaken)
-        CALIBRATION.save(file)
-        assert Calibration.load(file) == CALIBRATION
-        assert [each.name for each in tmp_path.iterdir()] == ["costs.json"]

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from sglang_dynspec import ConfigError
 from sglang_dynspec.trace import Trace, TraceHeader, TraceRound
 from sglang_dynspec.trace.phases import Phase
 from sglang_dynspec_cpu.answers import EngineDiedError
+from sglang_dynspec_cpu.demo import command as demo_command
 from sglang_dynspec_cpu.demo import result as demo_result
 from sglang_dynspec_cpu.demo.load import Answer, Ramp
 from sglang_dynspec_cpu.demo.result import Estimate, _estimate, _estimate_table, _faults
@@ -254,3 +256,14 @@ def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path) -> None:
 
 def test_free_ports_differ_and_are_free() -> None:
     assert 1024 < free_port() < 65536
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(demo_command, "_run", lambda *_: pytest.fail("it ran"))
+    with pytest.raises(ConfigError, match=r"pip install 'sglang-dynspec\[report\]'"):
+        demo_command.command(out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -41,6 +41,22 @@ def test_commands_of_the_core_run(light: LightEnvironment, command: str) -> None
     assert "goodput" in done.stdout
 
 
+def test_calibrate_needs_no_engine(light: LightEnvironment) -> None:
+    done = light.run("-m", "sglang_dynspec.cli", "calibrate", "--url", "http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert done.stderr.startswith("dynspec: expected an SGLang server at http://127.0.0.1:9; found")
+
+
+def test_the_demo_says_what_it_needs(light: LightEnvironment) -> None:
+    done = light.run("-m", "sglang_dynspec.cli", "demo")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "dynspec: expected what this command imports to load; found No module named 'torch'; "
+        "install what is missing: pip install 'sglang-dynspec[sglang,testing]'\n"
+    )
+    assert not (light.directory / "out").exists()
+
+
 def test_doctor_says_that_sglang_is_missing(light: LightEnvironment) -> None:
     done = light.run("-m", "sglang_dynspec.cli", "doctor")
     assert done.returncode not in (0, None)

@@ -62,7 +62,7 @@ def test_every_source_file_is_inside(unpacked: Path, package: str, source: Path)
         "sglang_dynspec_hooks/py.typed",
         "sglang_dynspec_hooks/contract/baseline.json",
         "sglang_dynspec_cpu/py.typed",
-        "sglang_dynspec_cpu/shadow-packages/sgl_kernel/__init__.py",
+        "sglang_dynspec_cpu/shadow.packages/sgl_kernel/__init__.py",
     ],
 )
 def test_data_files_are_inside(unpacked: Path, name: str) -> None:
@@ -89,12 +89,13 @@ def test_the_description_stands_alone(metadata: Message) -> None:
     assert re.findall(r"\]\((?!https://)|```mermaid", metadata.get_payload()) == []
 
 
-def test_the_engine_comes_with_extras_alone(metadata: Message) -> None:
+def test_the_engine_and_pictures_come_with_extras_alone(metadata: Message) -> None:
     requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
     always = {r.name for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})}
     assert always == {Requirement(text).name for text in PROJECT["dependencies"]}
-    assert not always & {"sglang", "torch"}
-    assert set(metadata.get_all("Provides-Extra", [])) == {"sglang", "testing", "dev"}
+    assert not always & {"sglang", "torch", "matplotlib"}
+    extras = {"report", "sglang", "testing", "dev"}
+    assert set(metadata.get_all("Provides-Extra", [])) == extras
     for extra in ("sglang", "testing"):
         (pinned,) = {
             str(r.specifier)
@@ -102,6 +103,15 @@ def test_the_engine_comes_with_extras_alone(metadata: Message) -> None:
             if r.name == "sglang" and r.marker is not None and r.marker.evaluate({"extra": extra})
         }
         assert pinned == "==0.5.23"
+    # With `.[testing,dev]`, which `make` installs, as with its own.
+    drawing = {
+        extra
+        for r in requirements
+        for extra in extras
+        if r.marker is not None and r.marker.evaluate({"extra": extra})
+        if r.name == "matplotlib" or (r.name == "sglang-dynspec" and r.extras == {"report"})
+    }
+    assert drawing == {"report", "testing", "dev"}
 
 
 def test_entry_points_are_the_projects(dist_info: Path) -> None:

@@ -24,7 +24,17 @@ _LLAMA = {
 
 _MODELS = {
     "llama": {},
+    "deeper": {"num_hidden_layers": 8},
     "eagle3": {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 512},
+    "eagle": {"architectures": ["LlamaForCausalLMEagle"]},
+    # SGLang drafts with its MTP layers when it is given no draft model.
+    "mtp": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+    },
     "gemma4_draft": {"architectures": ["Gemma4AssistantForCausalLM"]},
     "windowed": {
         "architectures": ["MistralForCausalLM"],

@@ -79,12 +79,12 @@ class Resolver:
         raise AssertionError(f"the resolver died, status {self._process.wait()}")
 
     def argv(self, *more: str, enabled: bool = True, **models: str) -> list[str]:
-        """Make a command line for a small speculative server."""
+        """Make a command line for a small speculative server; an empty draft is none."""
         target, draft = models.get("target", "llama"), models.get("draft", "eagle3")
         return [
             *("--model-path", self.path(target), "--device", "cpu"),
             *("--attention-backend", "torch_native", "--speculative-algorithm", "EAGLE3"),
-            *("--speculative-draft-model-path", self.path(draft)),
+            *(("--speculative-draft-model-path", self.path(draft)) if draft else ()),
             *(("--enable-plugin", "dynspec") if enabled else ()),
             *more,
         ]

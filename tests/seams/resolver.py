@@ -8,6 +8,7 @@ standard input and answers each with one line that begins with `ANSWER`.
 import contextlib
 import io
 import json
+import logging
 import os
 import pickle
 import sys
@@ -59,6 +60,10 @@ def resolve(request: dict) -> dict:
         return find_in_config(request)
     if "finder_of_rule" in request:
         return find_in_defaults(request)
+    if "settings" in request:
+        return change(request["settings"])
+    if "body" in request:
+        return read_body(request["body"])
     from sglang.srt.arg_groups.overrides import resolving_view
     from sglang.srt.server_args import ServerArgs, prepare_server_args
 
@@ -111,6 +116,75 @@ def find_in_defaults(request: dict) -> dict:
 
     rule = next(rule for rule in RULES if rule.name == request["finder_of_rule"])
     return {"found": rule.found(resolving_view(ServerArgs(model_path=request["model_path"])))}
+
+
+def change(settings: dict) -> dict:
+    """Change settings of a scheduler with our handlers; report the answer, its log, our state."""
+    from types import SimpleNamespace
+
+    from sglang.srt.managers.io_struct import SetInternalStateReq
+    from sglang.srt.managers.scheduler_components.internal_state import (
+        SchedulerInternalStateController as Controller,
+    )
+
+    from sglang_dynspec_hooks.seams import update_handlers
+
+    rounds = SimpleNamespace(forced=None, warm_up=SimpleNamespace(on=False))
+    rounds.force = lambda depth: setattr(rounds, "forced", depth)
+    upkeep = SimpleNamespace(width=4, window=4)
+    upkeep.set_window = lambda window: setattr(upkeep, "window", window)
+    scheduler = SimpleNamespace(
+        max_running_requests=8,
+        spec_algorithm=SimpleNamespace(
+            is_none=lambda: False, is_dflash=lambda: False, is_dspark=lambda: False
+        ),
+        metrics_reporter=SimpleNamespace(spec_total_num_forward_ct=0),
+        draft_worker=SimpleNamespace(
+            dynspec=SimpleNamespace(depths=(0, 1, 3), rounds=rounds), upkeep=upkeep
+        ),
+    )
+
+    class Ours(Controller):
+        def _update_handlers(self) -> dict:
+            return update_handlers.handler(super()._update_handlers(), self)
+
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    loggers = [logging.getLogger(Controller.__module__), logging.getLogger("sglang_dynspec")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        controller = Ours(scheduler, record_step_time=False)
+        keys = list(controller._update_handlers())
+        done = controller.set_internal_state(SetInternalStateReq(server_args=settings))
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    state = [rounds.forced, upkeep.window, rounds.warm_up.on]
+    return {"updated": done.updated, "log": log.getvalue(), "state": state, "keys": keys}
+
+
+def read_body(body: str) -> dict:
+    """Read the body of a request as SGLang's HTTP server does, once our launcher hooks are in."""
+    from typing import Annotated
+
+    from fastapi import Body, FastAPI
+    from fastapi.testclient import TestClient
+    from sglang.srt.managers.io_struct import SetInternalStateReq
+
+    from sglang_dynspec_hooks.launch import activation
+
+    activation.enable_launcher()
+    app = FastAPI()
+
+    @app.post("/")
+    async def read(obj: Annotated[SetInternalStateReq, Body()]) -> dict:
+        return obj.server_args
+
+    json_type = {"content-type": "application/json"}
+    answer = TestClient(app).post("/", content=body, headers=json_type)
+    return {"status": answer.status_code, "answer": answer.json()}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,11 @@ IDLE = [
     "sglang.srt.server_args.ServerArgs.add_cli_args",
     "sglang.srt.server_args.ServerArgs.from_cli_args",
 ]
-LAUNCHER = [*IDLE, "sglang.srt.server_args.ServerArgs.resolve_once"]
+LAUNCHER = [
+    "sglang.srt.managers.io_struct.BaseReq.__get_pydantic_core_schema__",
+    *IDLE,
+    "sglang.srt.server_args.ServerArgs.resolve_once",
+]
 SCHEDULER = sorted(hook.seam.target for hook in seams.scheduler())
 STEPS = ["handle_speculative_decoding"]
 NONE = {"registered": [], "applied": [], "steps": [], "scheduler_imported": False}

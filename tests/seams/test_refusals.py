@@ -1,12 +1,17 @@
 """Everything that is refused, on SGLang's real resolution, before a model loads."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from sglang_dynspec_hooks.launch import finders
 from sglang_dynspec_hooks.launch import refusals as _refusals
 from tests.seams.harness import Resolver
 
 RULES = {rule.name: rule for rule in _refusals.RULES}
 LIFT = ", or try it with --dynspec-option allow_unproved=true"
+
+OWN = "{} as its own draft, for want of --speculative-draft-model-path"
 
 #: Rule -> flags that break it, and what the message says was found.
 BY_FLAGS = {
@@ -14,6 +19,7 @@ BY_FLAGS = {
         ["--speculative-algorithm", "NEXTN", "--speculative-draft-model-path", "{gemma4_draft}"],
         "FROZEN_KV_MTP, which this draft model makes of it",
     ),
+    "missing_draft": (["--speculative-draft-model-path", "/no/such"], "nothing at /no/such"),
     "algorithm": (["--speculative-algorithm", "NGRAM"], "--speculative-algorithm NGRAM"),
     "adaptive": (["--speculative-adaptive"], "--speculative-adaptive"),
     "topk": (["--speculative-eagle-topk", "4"], "--speculative-eagle-topk 4"),
@@ -57,6 +63,20 @@ BY_FLAGS = {
     "attention_backend": (["--attention-backend", "fa4"], "fa4 for prefill"),
 }
 
+#: Rule, the algorithm, target and draft that break it, and what the message says was found.
+BY_DRAFT = [
+    ("eagle3_head", "EAGLE3", ("llama", ""), "no --speculative-draft-model-path"),
+    # A target whose MTP layers serve EAGLE.
+    ("eagle3_head", "EAGLE3", ("mtp", ""), "no --speculative-draft-model-path"),
+    ("eagle3_head", "EAGLE3", ("mtp", "mtp"), "no --speculative-draft-model-path"),
+    ("eagle3_head", "EAGLE3", ("llama", "deeper"), "LlamaForCausalLM"),
+    ("eagle3_head", "EAGLE3", ("llama", "eagle"), "LlamaForCausalLMEagle"),
+    ("own_draft", "EAGLE", ("llama", ""), OWN.format("LlamaForCausalLM")),
+    ("own_draft", "NEXTN", ("llama", ""), OWN.format("LlamaForCausalLM")),
+    ("own_draft", "STANDALONE", ("llama", ""), OWN.format("LlamaForCausalLM")),
+    ("own_draft", "STANDALONE", ("mtp", ""), OWN.format("Qwen3MoeForCausalLM")),
+]
+
 #: Rule -> target models that break it, and what the message says was found.
 BY_TARGET = {
     "encoder": {"vision": "LlavaForConditionalGeneration"},
@@ -79,6 +99,42 @@ def test_flags_are_refused(resolver: Resolver, name: str) -> None:
     flags, found = BY_FLAGS[name]
     flags = [resolver.path(flag[1:-1]) if flag.startswith("{") else flag for flag in flags]
     assert resolver.refusal(resolver.argv(*flags)) == text(name, found)
+
+
+@pytest.mark.parametrize(("name", "algorithm", "models", "found"), BY_DRAFT)
+def test_drafts_are_refused(
+    resolver: Resolver, name: str, algorithm: str, models: tuple[str, str], found: str
+) -> None:
+    target, draft = models
+    argv = resolver.argv("--speculative-algorithm", algorithm, target=target, draft=draft)
+    assert resolver.refusal(argv) == text(name, found)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "target", "draft"),
+    [
+        ("EAGLE", "mtp", ""),
+        ("NEXTN", "mtp", ""),
+        ("EAGLE", "llama", "eagle"),
+        ("STANDALONE", "llama", "deeper"),
+        # The same model twice, but asked for, so that SGLang makes room for it.
+        ("STANDALONE", "llama", "llama"),
+    ],
+)
+def test_drafts_are_served(resolver: Resolver, algorithm: str, target: str, draft: str) -> None:
+    argv = resolver.argv("--speculative-algorithm", algorithm, target=target, draft=draft)
+    assert resolver.ask(argv=argv)["config"]["depths"] == [0, 1, 3]
+
+
+def test_the_target_as_its_own_draft_is_served_when_the_rule_is_lifted(resolver: Resolver) -> None:
+    flags = ["--speculative-algorithm", "STANDALONE", "--dynspec-option", "allow_unproved=true"]
+    assert resolver.ask(argv=resolver.argv(*flags, draft=""))["config"]["depths"] == [0, 1, 3]
+
+
+@pytest.mark.parametrize("path", ["owner/model", "s3://bucket/model", "owner/model:Q4_K_M", None])
+def test_a_draft_that_may_be_elsewhere_is_left_to_sglang(path: str | None) -> None:
+    view = SimpleNamespace(speculative_draft_model_path=path)
+    assert finders.missing_draft(view) is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +160,13 @@ def test_sparse_attention_is_found(resolver: Resolver) -> None:
 
 
 def test_every_rule_is_tested_and_says_something_of_its_own() -> None:
-    tested = {*BY_FLAGS, *BY_TARGET, "no_algorithm", "sparse_attention"}
+    tested = {
+        *BY_FLAGS,
+        *BY_TARGET,
+        *(case[0] for case in BY_DRAFT),
+        "no_algorithm",
+        "sparse_attention",
+    }
     assert tested == set(RULES)
     assert len({rule.expected for rule in RULES.values()}) == len(_refusals.RULES)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from sglang_dynspec.cli.output import AsJson, print_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -44,9 +46,7 @@ def command(
     port: Annotated[
         int | None, typer.Option(help="Port of the server on 127.0.0.1. Default: a free one.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """
     Serve small models on the CPU, and watch the server switch as its load rises and falls.
@@ -59,14 +59,16 @@ def command(
 
     The exit status is 0 when all answers are equal and both plain and speculative rounds ran.
     """
+    from sglang_dynspec.trace.figure import require_matplotlib
     from sglang_dynspec_cpu.demo.result import print_result
     from sglang_dynspec_cpu.demo.steps import Steps
     from sglang_dynspec_hooks.commands.signals import terminable
 
+    require_matplotlib()
     with terminable():
         result = _run(Steps(), out.resolve(), port)
     if as_json:
-        typer.echo(json.dumps(result.as_json(), indent=2))
+        print_json(result.as_json())
     else:
         print_result(result)
     if result.faults:
@@ -182,11 +184,11 @@ def _drive(steps: Steps, ramp: Ramp, dynamic: CpuServer, plain: CpuServer) -> No
 
 def _account(dynamic: CpuServer) -> dict[str, Any]:
     """Ask the server what it did."""
-    import httpx
+    from sglang_dynspec_hooks.client import Client
 
-    answer = httpx.get(f"{dynamic.url}/server_info", timeout=60, trust_env=False)
-    state: dict[str, Any] = answer.raise_for_status().json()["internal_states"][0]["dynspec"]
-    return state
+    with Client(dynamic.url) as client:
+        account: dict[str, Any] = client.info()["dynspec"]
+    return account
 
 
 def _await_trace(trace: Path, rounds: int) -> None:

@@ -8,10 +8,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
+
+from sglang_dynspec_hooks.client import accepted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import httpx
 
     from sglang_dynspec_cpu.demo.steps import Tell
 
@@ -129,8 +131,6 @@ async def _send_all(
     url: str, requests: Sequence[Request], concurrency: int, tell: Tell
 ) -> dict[int, Answer]:
     """Send requests, always `concurrency` of them in flight while there are more."""
-    import httpx
-
     waiting = iter(requests)
     answers: dict[int, Answer] = {}
 
@@ -146,11 +146,6 @@ async def _send_all(
 
 
 async def _send(client: httpx.AsyncClient, request: Request) -> Answer:
-    answer = await client.post("/v1/chat/completions", json=request.body)
-    if not answer.is_success:
-        raise RuntimeError(
-            f"expected an answer to request {request.number}; found HTTP {answer.status_code}: "
-            f"{answer.text[:500]}; read the server's log"
-        )
+    answer = accepted(await client.post("/v1/chat/completions", json=request.body))
     choice = answer.json()["choices"][0]
     return Answer(tuple(choice["response_token_ids"]), choice["message"]["content"])

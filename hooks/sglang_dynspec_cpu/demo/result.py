@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from sglang_dynspec.cli.output import print_table
+from sglang_dynspec.cli.output import depth_name, print_table
 from sglang_dynspec.cli.report import phase_table
 from sglang_dynspec.trace import Trace, read_trace
-from sglang_dynspec.trace.phases import Phase, PhaseRow, draw_timeline, phase_rows
+from sglang_dynspec.trace.phases import Phase, PhaseRow, phase_rows
+from sglang_dynspec.trace.timeline import draw_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,7 +160,7 @@ def _estimate_table(header: TraceHeader, estimates: list[Estimate]) -> Table:
     table = Table(box=SIMPLE_HEAD, title=f"tokens/s that {header.policy} expects")
     table.add_column("phase")
     for depth in depths:
-        table.add_column("plain" if depth == 0 else f"depth {depth}", justify="right")
+        table.add_column(depth_name(depth), justify="right")
     for depth in depths[1:]:
         table.add_column(f"depth {depth} / plain", justify="right")
     table.caption = "from what it measured, at the end of each phase"

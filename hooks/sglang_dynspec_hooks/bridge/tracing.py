@@ -22,6 +22,8 @@ def open_trace(config: ResolvedConfig, server_args: Any) -> TraceWriter | None:
     """
     if config.trace is None:
         return None
+    from sglang.srt.arg_groups.overrides import resolving_view
+
     return TraceWriter(
         config.trace,
         TraceHeader(
@@ -33,5 +35,9 @@ def open_trace(config: ResolvedConfig, server_args: Any) -> TraceWriter | None:
             depths=config.depths,
             policy=config.policy,
             options=config.options,
+            overlap=not resolving_view(server_args).disable_overlap_schedule,
+            max_running_requests=server_args.max_running_requests,
+            seed=config.seed,
+            exact_sampling=config.exact_sampling,
         ),
     )

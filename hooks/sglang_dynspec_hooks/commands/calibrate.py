@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -10,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sglang_dynspec.cli.output import AsJson, depth_name, print_json, print_table
+from sglang_dynspec.files import is_device
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from sglang_dynspec.estimates.calibration import Calibration
-    from sglang_dynspec_hooks.commands._measuring import Measured
-    from sglang_dynspec_hooks.commands._server import Server
+    from sglang_dynspec_hooks.client import Client
+    from sglang_dynspec_hooks.commands._measurement import Measured
 
 
 def command(
@@ -35,9 +37,7 @@ def command(
     api_key: Annotated[
         str | None, typer.Option(help="The server's key; its admin key, where it has one.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """
     Measure what a round costs on a running server, by depth and batch size, and write it to a file.
@@ -47,21 +47,19 @@ def command(
     may use the server meanwhile: each depth is forced in turn under a load of random prompts. At
     the end, and on Ctrl-C, the decision is handed back to the policy.
     """
-    from sglang_dynspec_hooks.commands._server import Server
+    from sglang_dynspec_hooks.client import Client
     from sglang_dynspec_hooks.commands.signals import terminable
 
     _check_writable(out)
     began = time.monotonic()
-    with terminable(), Server(url, api_key=api_key) as server:
+    with terminable(), Client(url, api_key=api_key) as server:
         measured = _measure(server, max_batch_size, rounds, prompt_tokens)
     calibration = measured.calibration()
     calibration.save(out)
     seconds = time.monotonic() - began
     if as_json:
-        typer.echo(json.dumps(_document(measured, calibration, out, seconds), indent=2))
+        print_json(_document(measured, calibration, out, seconds))
         return
-    from sglang_dynspec.cli.output import print_table
-
     print_table(_table(measured))
     for line in measured.skipped:
         typer.echo(f"skipped    {line}")
@@ -78,7 +76,7 @@ def _check_writable(out: Path) -> None:
     elif out.is_dir():
         expected, found = "the name of a file", f"a directory, {out}"
     # A file is replaced, not written to.
-    elif not os.access(out if _is_device(out) else out.resolve().parent, os.W_OK):
+    elif not os.access(out if is_device(out) else out.resolve().parent, os.W_OK):
         expected, found = f"a directory for {out}", "no permission to write there"
     else:
         return
@@ -89,16 +87,12 @@ def _check_writable(out: Path) -> None:
     )
 
 
-def _is_device(out: Path) -> bool:
-    return out.exists() and not out.is_file()
-
-
-def _measure(server: Server, largest: int | None, rounds: int, prompt_tokens: int) -> Measured:
+def _measure(server: Client, largest: int | None, rounds: int, prompt_tokens: int) -> Measured:
     """Measure, with a progress bar on standard error."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from sglang_dynspec_hooks.commands._measuring import measure
+    from sglang_dynspec_hooks.commands._measurement import measure
 
     console = Console(stderr=True, highlight=False)
     with Progress(console=console, disable=not console.is_terminal) as progress:
@@ -135,7 +129,7 @@ def _table(measured: Measured) -> Table:
     table = Table(box=SIMPLE_HEAD, title=f"milliseconds a round takes ({gpu})")
     table.add_column("batch size", justify="right")
     for depth in measured.depths:
-        table.add_column("plain" if depth == 0 else f"depth {depth}", justify="right")
+        table.add_column(depth_name(depth), justify="right")
     for depth in measured.depths[1:]:
         table.add_column(f"{depth} pays above", justify="right")
     table.add_column("upkeep", justify="right")

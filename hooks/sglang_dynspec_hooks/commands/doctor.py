@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from sglang_dynspec.cli.output import AsJson, print_json
 from sglang_dynspec_hooks.commands import _diagnosis
 from sglang_dynspec_hooks.contract.comparison import Verdict
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of lines.")
-    ] = False,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """
     Check that SGLang would load this package, and that every seam fits the installed SGLang.
@@ -28,7 +27,7 @@ def command(
     checks = _diagnosis.diagnose()
     failed = sum(check.verdict is Verdict.BROKEN for check in checks)
     if as_json:
-        typer.echo(json.dumps(_document(checks, failed), indent=2))
+        print_json(_document(checks, failed))
     else:
         for check in checks:
             typer.echo(f"{check.verdict.value:<4} {check.subject}: {check.text}")

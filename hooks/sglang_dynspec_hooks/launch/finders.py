@@ -9,6 +9,7 @@ configuration read the checkpoint's `config.json`, so they are for resolved argu
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 Finder = Callable[[Any], str | None]
@@ -73,6 +74,42 @@ def other_algorithm(view: Any) -> str | None:
     """Find an algorithm whose worker this package does not extend."""
     name = _algorithm(view)
     return None if name in ALGORITHMS else f"--speculative-algorithm {name}"
+
+
+def missing_draft(view: Any) -> str | None:
+    """Find a path to a draft model that cannot be the name of one on a hub, and is not there."""
+    path = view.speculative_draft_model_path
+    # A name on a hub, or the URL of a store, does not begin like this.
+    if path is None or not path.startswith(("/", ".")) or Path(path).exists():
+        return None
+    return f"nothing at {path}"
+
+
+def no_eagle3_head(view: Any) -> str | None:
+    """
+    Find an EAGLE3 server whose draft would be another kind of model.
+
+    SGLang loads the target itself, or its MTP layers, when it is given no draft model, and fails
+    over the token map that only an EAGLE3 head has.
+    """
+    if _algorithm(view) != "EAGLE3":
+        return None
+    if view.speculative_draft_model_path in (None, view.model_path):
+        return "no --speculative-draft-model-path"
+    head = _name(_draft(view))
+    # Heads of EAGLE 1 and 2 end in Eagle.
+    return head if head == _name(_model(view)) or head.endswith("Eagle") else None
+
+
+def own_draft(view: Any) -> str | None:
+    """Find a server that nobody gave a draft model, and whose target has no MTP layers."""
+    if view.speculative_draft_model_path is not None or _algorithm(view) not in ALGORITHMS:
+        return None
+    target = _name(_model(view))
+    # SGLang renames a target that it loads for its MTP layers.
+    if _algorithm(view) != "STANDALONE" and _name(_draft(view)) != target:
+        return None
+    return f"{target} as its own draft, for want of --speculative-draft-model-path"
 
 
 def other_width(view: Any) -> str | None:
@@ -167,6 +204,19 @@ def _model(view: Any) -> Any:
     from sglang.srt.arg_groups.overrides import model_config_of
 
     return model_config_of(view)
+
+
+def _draft(view: Any) -> Any:
+    """The draft model's configuration, as the scheduler will read it."""
+    from sglang.srt.arg_groups.overrides import record_of
+    from sglang.srt.configs.model_config import ModelConfig
+
+    return ModelConfig.from_server_args(
+        record_of(view),
+        model_path=view.speculative_draft_model_path,
+        model_revision=view.speculative_draft_model_revision,
+        is_draft_model=True,
+    )
 
 
 def _name(model: Any) -> str:

@@ -102,6 +102,29 @@ RULES: Final = (
         remedy="change the algorithm, or drop --enable-plugin dynspec",
     ),
     Rule(
+        name="missing_draft",
+        expected="the draft model at --speculative-draft-model-path",
+        found=find.missing_draft,
+        remedy="correct the path",
+        stages=_ASKED,
+    ),
+    Rule(
+        name="eagle3_head",
+        expected="an EAGLE3 head as the draft model",
+        found=find.no_eagle3_head,
+        remedy="name one with --speculative-draft-model-path, or choose the algorithm that fits",
+        stages=_RESOLVED,
+    ),
+    Rule(
+        name="own_draft",
+        expected="a draft model, or a target with MTP layers",
+        found=find.own_draft,
+        # SGLang makes no room for the KV of such a draft, and it costs what it saves.
+        remedy="name a draft model with --speculative-draft-model-path",
+        stages=_RESOLVED,
+        is_liftable=True,
+    ),
+    Rule(
         name="adaptive",
         expected="one controller of the draft depth",
         found=find.is_on("speculative_adaptive"),

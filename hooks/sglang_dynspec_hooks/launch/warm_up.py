@@ -8,12 +8,9 @@ which stalls that round for hundreds of milliseconds. Their variants go by power
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sglang_dynspec.log import structured
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 logger = structured(None, "sglang_dynspec")
 
@@ -56,7 +53,8 @@ async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> bool:
     try:
         state = (await tokenizer_manager.get_internal_state())[0]["dynspec"]
         depths = [int(depth) for depth in state["by_depth"]]
-        sizes = _sizes(state["graph_sizes"], tokenizer_manager.server_args.max_running_requests)
+        cap = min(tokenizer_manager.server_args.max_running_requests or 1, _LARGEST)
+        sizes = powers_of_two(max(state["graph_sizes"], default=cap))
         await _set(tokenizer_manager, on=1)
         try:
             from tqdm import tqdm  # type: ignore[import-untyped]
@@ -77,9 +75,8 @@ async def warm_up(_disaggregation_mode: str, tokenizer_manager: Any) -> bool:
     return True
 
 
-def _sizes(graph_sizes: Iterable[int], max_running_requests: int | None) -> list[int]:
-    """Powers of two up to the largest batch size with a CUDA graph, or that may run without."""
-    largest = max(graph_sizes, default=min(max_running_requests or 1, _LARGEST))
+def powers_of_two(largest: int) -> list[int]:
+    """Return the powers of two from 1 up to a batch size."""
     return [2**power for power in range(largest.bit_length())]
 
 

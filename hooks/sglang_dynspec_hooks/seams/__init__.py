@@ -17,7 +17,7 @@ from sglang_dynspec_hooks.contract.seam import Called, Hook, Seam
 #: In a launcher, always: just enough to notice `--enable-plugin dynspec`.
 _IDLE: Final = ("add_cli_args", "from_cli_args")
 #: In a launcher, once enabled.
-_LAUNCHER: Final = ("resolve_once", "speculative_defaults")
+_LAUNCHER: Final = ("resolve_once", "speculative_defaults", "request_schema")
 #: In a scheduler process, once enabled.
 _SCHEDULER: Final = (
     "create_worker",
@@ -43,7 +43,7 @@ def launcher() -> tuple[Hook, ...]:
     List the further hooks of a launcher that was asked for this plugin.
 
     Returns:
-        The hooks on argument resolution.
+        The hooks on argument resolution, and on what the HTTP server reads.
     """
     return _hooks(_LAUNCHER)
 

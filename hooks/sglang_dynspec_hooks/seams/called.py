@@ -14,6 +14,7 @@ _FUNCTIONS: Final = {
     "sglang.srt.arg_groups.model_override_base": {
         "attention_backends_of": "cfg",
         "model_config_of": "server_args",
+        "record_of": "view",
         "resolving_view": "server_args",
     },
     "sglang.srt.arg_groups.overrides": {
@@ -32,6 +33,12 @@ _FUNCTIONS: Final = {
     "sglang.srt.configs.model_config": {
         "is_deepseek_dsa": "config",
         "is_deepseek_v4": "config",
+    },
+    "sglang.srt.configs.model_config.ModelConfig": {
+        "_config_draft_model": "self",
+        "from_server_args": (
+            "server_args, model_path, model_revision, is_draft_model, context_length, **kwargs"
+        ),
     },
     "sglang.srt.entrypoints.warmup": {
         "execute_warmups": "disaggregation_mode, warmup_names, tokenizer_manager",

@@ -16,7 +16,7 @@ def install(role: Role) -> None:
     Register the hooks of this process.
 
     The launcher gets the hook that keeps the overlap scheduler; a scheduler gets the attention
-    backends, a torch form of one kernel and the figures of `probe`; the others get nothing.
+    backends, a torch form of one kernel and the `kv_figures`; the others get nothing.
 
     Args:
         role: What this process is to SGLang.

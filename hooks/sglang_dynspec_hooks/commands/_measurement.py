@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from sglang_dynspec.cli.output import depth_name
 from sglang_dynspec.errors import ServerError
 from sglang_dynspec.estimates.calibration import Calibration, CostCell
 from sglang_dynspec.identity import Identity
 from sglang_dynspec_hooks.commands.signals import undisturbed
+from sglang_dynspec_hooks.launch.warm_up import powers_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sglang_dynspec_hooks.commands._server import Server
+    from sglang_dynspec_hooks.client import Client
 
 #: Token ids of prompts are drawn from here: every vocabulary has them, none ends a text with them.
 _TOKEN_IDS: Final = range(16, 256)
@@ -75,11 +77,11 @@ class Measured:
 
 def batch_sizes(largest: int) -> list[int]:
     """Return the powers of two up to a batch size, and that itself."""
-    return sorted({2**n for n in range(largest.bit_length())} | {largest})
+    return sorted({*powers_of_two(largest), largest})
 
 
 @contextmanager
-def decision_borrowed(server: Server, account: dict[str, Any]) -> Iterator[None]:
+def decision_borrowed(server: Client, account: dict[str, Any]) -> Iterator[None]:
     """
     Give the decision back at the end as it was found, whatever happens in between.
 
@@ -97,7 +99,7 @@ def decision_borrowed(server: Server, account: dict[str, Any]) -> Iterator[None]
 
 
 def measure(
-    server: Server,
+    server: Client,
     *,
     largest: int | None,
     rounds: int,
@@ -132,7 +134,7 @@ def measure(
             load.warm_up(depth)
         total = len(sizes) * len(depths)
         for done, (size, depth) in enumerate((size, depth) for size in sizes for depth in depths):
-            tell(done, total, f"batch size {size}, {'plain' if not depth else f'depth {depth}'}")
+            tell(done, total, f"batch size {size}, {depth_name(depth)}")
             load.measure(measured, depth, size)
         tell(total, total, "done")
     return measured
@@ -142,7 +144,7 @@ class _Load:
     """Sends requests, and reads from the account what their rounds took."""
 
     def __init__(
-        self, server: Server, largest_depth: int, capacity: int, rounds: int, prompt_tokens: int
+        self, server: Client, largest_depth: int, capacity: int, rounds: int, prompt_tokens: int
     ) -> None:
         self._server = server
         self._reserve = 2 * (largest_depth + 1)
@@ -242,7 +244,7 @@ def _rows(account: dict[str, Any], depth: int) -> dict[int, dict[str, Any]]:
     return {row["padded_batch_size"]: row for row in account["timed"] if row["depth"] == depth}
 
 
-def _idle(server: Server) -> dict[str, Any]:
+def _idle(server: Client) -> dict[str, Any]:
     """Return the server's account, once it has nothing to do."""
     for _ in range(_LOOKS):
         info = server.info()

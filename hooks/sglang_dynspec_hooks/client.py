@@ -1,4 +1,4 @@
-"""A running server, as commands talk to it over HTTP."""
+"""A client of a running server with this plugin, over HTTP."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from sglang_dynspec.errors import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
-#: Seconds a server may take to say something about itself, and to answer requests.
+#: Seconds a server may take to say whether it serves, to say more of itself, and to answer prompts.
+_GLANCE: Final = 5.0
 _PATIENCE: Final = 30.0
 _LONG: Final = 600.0
 
 
-class Server:
+class Client:
     """
-    A server with this plugin; a context manager.
+    Talks to one server; a context manager.
 
-    Every method raises `ServerError` where the server cannot be reached or refuses.
+    Every method but `is_serving` raises `ServerError` where the server cannot be reached or
+    refuses.
     """
 
     def __init__(
@@ -34,6 +35,9 @@ class Server:
             url: Where it listens.
             api_key: Its key, where it asks for one; of an administrator, where it tells them apart.
             transport: How to reach it; the network by default.
+
+        Raises:
+            ServerError: The address or the key cannot be one.
         """
         self.url = url.rstrip("/")
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
@@ -43,6 +47,8 @@ class Server:
                 headers=headers,
                 timeout=_PATIENCE,
                 trust_env=False,
+                # Certificates take 40 ms to load.
+                verify=not self.url.startswith("http://"),
                 transport=transport,
             )
         # The latter where the key is not of ASCII.
@@ -50,8 +56,17 @@ class Server:
             raise ServerError(
                 expected="the address of a server, and its key",
                 found=str(error),
-                remedy="correct --url or --api-key",
+                remedy="correct the address (--url) or the key (--api-key)",
             ) from error
+
+    def is_serving(self) -> bool:
+        """Tell whether there is a server that has loaded its model; it need not have the plugin."""
+        try:
+            # /health would generate a token.
+            answer = self._client.get("/model_info", timeout=_GLANCE)
+        except httpx.HTTPError:
+            return False
+        return answer.is_success
 
     def info(self) -> dict[str, Any]:
         """Return the scheduler's internal state: SGLang's, and our account as ``dynspec``."""
@@ -61,7 +76,7 @@ class Server:
             raise ServerError(
                 expected=f"an SGLang server at {self.url}",
                 found="a server that answers /server_info in another way",
-                remedy="give its address with --url",
+                remedy="give its address (--url)",
             )
         if len(states) != 1 or not isinstance(states[0], dict) or "dynspec" not in states[0]:
             raise ServerError(
@@ -113,12 +128,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -128,17 +138,31 @@ class Server:
             raise ServerError(
                 expected=f"an SGLang server at {self.url}",
                 found=f"{type(error).__name__}: {error}",
-                remedy="give its address with --url",
+                remedy="start it, or give its address (--url)",
             ) from error
-        if not answer.is_success:
-            raise ServerError(
-                expected=f"an answer to {method} {self.url}{path}",
-                found=f"HTTP {answer.status_code}: {answer.text[:200]}",
-                remedy="give a key with --api-key"
-                if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
-                else "read the server's log",
-            )
+        return accepted(answer)
+
+
+def accepted(answer: httpx.Response) -> httpx.Response:
+    """
+    Return what a server answered, unless it refused.
+
+    Args:
+        answer: Any answer.
+
+    Raises:
+        ServerError: Its status is none of success.
+    """
+    if answer.is_success:
         return answer
+    request = answer.request
+    raise ServerError(
+        expected=f"an answer to {request.method} {request.url}",
+        found=f"HTTP {answer.status_code}: {answer.text[:200]}",
+        remedy="give its key (--api-key)"
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+        else "read the server's log",
+    )
 
 
 def _json(answer: httpx.Response) -> Any:
