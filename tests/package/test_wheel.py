@@ -82,9 +82,11 @@ def test_name_version_and_python(metadata: Message, wheel: Path) -> None:
     assert wheel.name == f"sglang_dynspec-{__version__}-py3-none-any.whl"
 
 
-def test_the_readme_is_the_description(metadata: Message) -> None:
+def test_the_description_stands_alone(metadata: Message) -> None:
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload().strip() == (ROOT / "README.md").read_text().strip()
+    assert metadata.get_payload().strip() == (ROOT / "docs" / "package.md").read_text().strip()
+    # On the page of an index a relative link leads nowhere, and a diagram is its source.
+    assert re.findall(r"\]\((?!https://)|```mermaid", metadata.get_payload()) == []
 
 
 def test_the_engine_and_pictures_come_with_extras_alone(metadata: Message) -> None:
@@ -135,6 +137,7 @@ def test_the_sdist_can_be_tested(built: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     expected = {"Makefile", "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", ".ci/run"}
+    expected |= {"CONTRIBUTING.md", "docs/limits.md", "docs/pictures/demo.png"}
     assert expected <= names
     assert "tests/package/test_wheel.py" in names
     assert not [name for name in names if name.startswith((".venv", "out/"))]
