@@ -8,7 +8,7 @@ from sglang_dynspec_hooks.worker.ledger import Ledger
 WIDTH, SLOTS, HIDDEN = 4, 6, 2
 
 
-def plain_round(ledger, slots, *, base, length):
+def plain_round(ledger, slots, *, base, length, mirrored=True):
     """Record a round whose token and hidden row of slot s are base + s."""
     slots_cpu = np.asarray(slots)
     tokens = torch.tensor([base + s for s in slots], dtype=torch.int32)
@@ -20,7 +20,7 @@ def plain_round(ledger, slots, *, base, length):
         tokens=tokens,
         hidden=hidden,
         lengths=lengths,
-        lengths_cpu=lengths,
+        lengths_cpu=lengths if mirrored else None,
     )
 
 
@@ -67,14 +67,13 @@ def test_counts_stop_at_the_width():
     assert rows.tokens.tolist() == [4 + step for step in range(3, WIDTH + 3)]
 
 
-def test_a_request_that_left_without_finishing_is_pruned():
+def test_a_request_that_left_without_finishing_is_not_pending():
     book = ledger()
     plain_round(book, [1, 2], base=0, length=1)
     plain_round(book, [1], base=0, length=2)
     assert book.pending() == 2  # slot 2 may still be the newest overlapped finish
     plain_round(book, [1], base=0, length=3)
     assert book.pending() == 1
-    assert book.owed(np.array([1, 2])).tolist() == [3, 0]
 
 
 def test_a_gap_is_counted_and_starts_over():
@@ -84,15 +83,23 @@ def test_a_gap_is_counted_and_starts_over():
     plain_round(book, [1, 2], base=20, length=3)
     assert book.gaps == 1
     assert book.owed(np.array([1, 2])).tolist() == [1, 3]
+    assert book.unwritten(np.array([1, 2])).tolist() == [1, 3]
 
 
 def test_lengths_are_those_after_the_last_plain_round():
     book = ledger()
     plain_round(book, [1], base=0, length=7)
-    plain_round(book, [1, 3], base=0, length=8)
+    plain_round(book, [2, 3], base=0, length=8)
     device, host = book.lengths(torch.tensor([3, 1]), np.array([3, 1]))
-    assert device.tolist() == [8, 8]
-    assert host.tolist() == [8, 8]
+    assert device.tolist() == [8, 7]
+    assert host.tolist() == [8, 7]
+
+
+def test_lengths_have_no_host_mirror_where_the_scheduler_keeps_none():
+    book = ledger()
+    plain_round(book, [1], base=0, length=7, mirrored=False)
+    device, host = book.lengths(torch.tensor([1]), np.array([1]))
+    assert (device.tolist(), host) == ([7], None)
 
 
 def test_clear_and_settle_leave_nothing():
@@ -102,6 +109,7 @@ def test_clear_and_settle_leave_nothing():
     assert book.pending() == 2
     book.clear()
     assert book.pending() == 0
+    assert book.unwritten(np.array([1, 2, 3])).tolist() == [0, 0, 0]
 
 
 def test_what_is_lacking_comes_oldest_first():

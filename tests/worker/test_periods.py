@@ -85,13 +85,25 @@ def test_a_pause_has_none(server):
     server.scheduler._pause_intervals.append((1.2, 1.7))
     assert server.settle(1, server.launch(1.0), ready=False) is None
     assert server.settle(2, server.launch(1.0), ready=False) == 1.0
+    # One that began before the last settlement and ended after it.
+    server.scheduler._pause_intervals.append((2.5, 3.5))
+    assert server.settle(3, server.launch(1.0), ready=False) is None
 
 
-def test_no_period_is_negative(server):
+@pytest.mark.parametrize("launch", [-3.0, -0.5, 0.0])
+def test_no_period_is_negative_or_nothing(server, launch):
     """The newest launch may be longer than all of the time between two settlements."""
-    launch = server.launch(1.0)
-    server.settle(0, launch, ready=True)
-    assert server.settle(1, -3.0, ready=True, after=1.0) is None
+    server.settle(0, server.launch(1.0), ready=True)
+    server.launch(1.0)
+    assert server.settle(1, launch, ready=True) is None
+
+
+def test_launches_are_not_exchanged_while_the_device_is_the_slower(server):
+    """Launches of 2 and of 6, but the host waited for the round in any case."""
+    first, second = server.launch(2.0), server.launch(2.0)
+    server.settle(0, first, ready=False)
+    server.launch(6.0)
+    assert server.settle(1, second, ready=False, after=1.0) == 7.0
 
 
 class Arrived:

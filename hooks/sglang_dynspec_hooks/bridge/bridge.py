@@ -77,7 +77,8 @@ class Bridge:
         self.rounds = rounds
         self._worker = worker
         self._identity = identity or Identity()
-        self._scheduler: Any | None = None
+        #: Known from the first launch on.
+        self._scheduler: Any = None
         self._periods = Periods()
         self._log = structured(None, "sglang_dynspec")
 
@@ -126,7 +127,6 @@ class Bridge:
             plan = self.rounds.plan(observation)
             batch.dynspec_mark = Mark(observation, plan, lengths)
         except Exception:  # noqa: BLE001 - a batch that cannot be observed can still be decoded
-            batch.dynspec_mark = None
             self.rounds.counters.note(
                 "mark_faults",
                 self._log.error,
@@ -168,8 +168,8 @@ class Bridge:
             running=len(scheduler.running_batch.reqs),
             waiting=len(scheduler.waiting_queue),
             seq_len_sum=sum(lengths),
-            seq_len_max=max(lengths, default=0),
-            kv_free=allocator.available_size() / max(scheduler.max_total_num_tokens, 1),
+            seq_len_max=max(lengths),
+            kv_free=allocator.available_size() / scheduler.max_total_num_tokens,
             depths=self.config.depths,
             depth=rounds.depth,
             depth_age=rounds.depth_age,
@@ -260,6 +260,4 @@ class Bridge:
 
 def _delivered(req: Any) -> int:
     """Tokens of a request that its client gets: a stop may cut the newest run short."""
-    if req.finished() and req.finished_len is not None:
-        return int(req.finished_len)
-    return len(req.output_ids)
+    return len(req.output_ids) if req.finished_len is None else int(req.finished_len)

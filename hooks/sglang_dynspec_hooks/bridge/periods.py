@@ -44,14 +44,12 @@ class Periods:
         self._newest = self._clock() - self._begun
         return self._newest
 
-    def settled(
-        self, scheduler: Any | None, batch: Any, *, launch: float, ready: bool
-    ) -> float | None:
+    def settled(self, scheduler: Any, batch: Any, *, launch: float, ready: bool) -> float | None:
         """
         Note that a round has been settled just now.
 
         Args:
-            scheduler: The scheduler, or None before it is known.
+            scheduler: The scheduler.
             batch: The round's batch.
             launch: What `launched` returned for the round.
             ready: Whether the round was complete before the host looked at its result.
@@ -65,7 +63,7 @@ class Periods:
         if before is None or batch.after_idle_gap or before[0] + 1 != batch.forward_iter:
             return None
         # SGLang does not count a pause that keeps the batch as an idle gap.
-        pauses = () if scheduler is None else scheduler._pause_intervals
+        pauses = scheduler._pause_intervals
         if pauses and pauses[-1][1] > before[1]:
             return None
         period = now - before[1]

@@ -107,7 +107,7 @@ def merge_draft_input(draft_input: Any, fresh: Any, owing: torch.Tensor, *, whol
     """
     for name in ("topk_p", "topk_index", "hidden_states"):
         new, old = getattr(fresh, name), getattr(draft_input, name)
-        if new is None or (old is None and not whole):
+        if old is None:
             continue
         if not whole:
             new = torch.where(owing[:, None] > 0, new.to(old.dtype), old)

@@ -20,16 +20,11 @@ class Guesses:
     """The guesses of one plain round, until its tokens are known and the right ones counted."""
 
     def __init__(self) -> None:
-        self._guessed: torch.Tensor | None = None
-        self._valid: torch.Tensor | None = None
-        self._count = 0
+        #: Guessed ids, which of them are guesses, and how many are.
+        self._noted: tuple[torch.Tensor, torch.Tensor, int] | None = None
         #: Where counts of right guesses arrive from the device, used in turn.
         self._arrivals: torch.Tensor | None = None
         self._next = 0
-
-    def clear(self) -> None:
-        """Drop guesses that were not compared."""
-        self._guessed = None
 
     def note(self, worker: Any, guessed: torch.Tensor, valid: torch.Tensor, count: int) -> None:
         """
@@ -43,12 +38,7 @@ class Guesses:
         """
         ids = guessed.view(-1)
         vocabulary = worker.draft_worker.hot_token_id
-        self._guessed = ids if vocabulary is None else vocabulary[ids]
-        self._valid, self._count = valid, count
-        if self._arrivals is None:
-            self._arrivals = torch.zeros(
-                _IN_FLIGHT, dtype=torch.int64, pin_memory=self._guessed.is_cuda
-            )
+        self._noted = ids if vocabulary is None else vocabulary[ids], valid, count
 
     def compare(self, result: Any) -> None:
         """
@@ -59,11 +49,14 @@ class Guesses:
                 tensor that holds the number of right ones once the result has been copied to the
                 host.
         """
-        if self._guessed is None or self._arrivals is None or self._valid is None:
+        if self._noted is None:
             return
+        guessed, valid, count = self._noted
+        self._noted = None
+        if self._arrivals is None:
+            self._arrivals = torch.zeros(_IN_FLIGHT, dtype=torch.int64, pin_memory=guessed.is_cuda)
         arrival = self._arrivals[self._next % _IN_FLIGHT]
         self._next += 1
-        right = (self._guessed == result.next_token_ids) & (self._valid > 0)
+        right = (guessed == result.next_token_ids) & (valid > 0)
         arrival.copy_(right.sum(), non_blocking=True)
-        result.dynspec_guesses = self._count, arrival
-        self._guessed = None
+        result.dynspec_guesses = count, arrival

@@ -122,14 +122,13 @@ class Ledger:
         position = self._round % self.width
         self._tokens[position].index_copy_(0, slots, tokens.to(torch.int32))
         self._lengths.index_copy_(0, slots, lengths.to(torch.int64))
-        if self._hidden is not None and hidden is not None:
+        if self._hidden is not None:
             self._hidden[position].index_copy_(0, slots, hidden)
 
         counts = self._counts[slots_cpu]
         skipped = (self._last[slots_cpu] != self._round - 1) & (counts > 0)
-        if skipped.any():
-            self.gaps += int(skipped.sum())
-            counts[skipped] = 0
+        self.gaps += int(skipped.sum())
+        counts[skipped] = 0
         counts = np.minimum(counts + 1, self.width)
         self._counts[slots_cpu] = counts
         self._last[slots_cpu] = self._round
@@ -165,20 +164,14 @@ class Ledger:
         self._counts[:] = 0
         self._stale[:] = False
 
-    def prune(self) -> None:
-        """
-        Strike off slots whose request left without finishing (retracted).
-
-        A finished request is settled at most one round after its last; anything older is dead.
-        """
-        dead = self._last < self._round - 1
-        self._counts[dead] = 0
-        self._stale[dead] = False
-
     def pending(self) -> int:
-        """Number of slots that owe something."""
-        self.prune()
-        return int(np.count_nonzero(self._stale))
+        """
+        Number of slots that owe something.
+
+        A finished request is settled at most one round after its last; one that owes for longer
+        left without finishing (retracted), and its slot is settled when it is prefilled anew.
+        """
+        return int(np.count_nonzero(self._stale & (self._last >= self._round - 1)))
 
     def lacking(self, slots_cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """

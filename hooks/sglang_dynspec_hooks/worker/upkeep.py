@@ -150,12 +150,11 @@ class Upkeep:
         Returns:
             Whether a pass ran.
         """
-        self.guesses.clear()
         if self.window == 0:
             return False
         slots_cpu = batch.req_pool_indices_cpu.numpy()
         unwritten = self.ledger.unwritten(slots_cpu)
-        if unwritten.max(initial=0) < self.window:
+        if unwritten.max() < self.window:
             return False
         guess = self._guesses_count and self.passes["window"] % _GUESS_EVERY == 0
         if self._writer is None or guess:
@@ -177,7 +176,6 @@ class Upkeep:
             self._writer.write(slots_cpu)
             self.writes += 1
         self.passes["window"] += 1
-        self.ledger.prune()
         return True
 
     @_gives_up
@@ -239,14 +237,14 @@ class Upkeep:
         then, but nothing has reused them, and the pass comes before anything that will.
 
         Args:
-            scheduler: The scheduler; None before it is known.
+            scheduler: The scheduler.
             batch: The processed batch.
             rows: Its rows that finished.
         """
         finished = batch.req_pool_indices_cpu.numpy()[np.asarray(rows)]
         lacking = self.ledger.unwritten(finished) > 0
         try:
-            if lacking.any() and scheduler is not None and not scheduler.disable_radix_cache:
+            if lacking.any() and not scheduler.disable_radix_cache:
                 slots_cpu = finished[lacking]
                 with on_forward_stream(scheduler):
                     if self._writer is not None:
