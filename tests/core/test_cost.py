@@ -2,13 +2,14 @@
 
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_dynspec import ConfigError, Outcome
+from sglang_dynspec import ConfigError
 from sglang_dynspec.estimates import Calibration, CostCell, CostModel
 from sglang_dynspec.identity import Identity
 from tests.core.timed import MS, measured, ran, seconds
@@ -124,11 +125,10 @@ class TestWhatCounts:
         model.observe(ran(1, 8, 0.009))
         assert model.predict(1, 8, 0).seconds == pytest.approx(0.0056, rel=0.01)
 
-    def test_an_unpadded_round_counts_by_its_requests(self):
+    @pytest.mark.parametrize("padded", [0, -1])
+    def test_an_unpadded_round_counts_by_its_requests(self, padded):
         model = CostModel((0, 1))
-        outcome = Outcome(
-            round=0, depth=0, planned=0, batch_size=8, accepted=(), tokens=8, period=0.01
-        )
+        outcome = replace(ran(0, 8, 0.01), padded_batch_size=padded)
         assert model.observe(outcome)
         assert model.predict(0, 8, 0).rounds == 0.5
 
@@ -170,10 +170,13 @@ class TestUpkeep:
         assert model.observe(ran(1, 8, 0.0067, upkeep=True)) is False
         assert model.predict(1, 8, 0).seconds == before
 
-    def test_a_reentry_is_better_than_nothing(self):
+    # Less what its pass is expected to have taken, but never less than half of it.
+    @pytest.mark.parametrize(("period", "seconds"), [(0.0066, 0.0060), (0.0010, 0.0005)])
+    def test_a_reentry_is_better_than_nothing(self, period, seconds):
         model = self.plain_rounds()
-        assert model.observe(ran(1, 8, 0.0066, upkeep=True)) is True
-        assert model.predict(1, 8, 0).seconds == pytest.approx(0.0060, rel=0.1)
+        assert model.observe(ran(1, 8, period, upkeep=True)) is True
+        cell = model._rows[1].cells[8]
+        assert (cell.seconds, cell.rounds) == (pytest.approx(seconds, rel=0.01), 0.5)
 
 
 class TestCalibration:

@@ -58,6 +58,11 @@ class TestAccount:
         account.pay(ran(100, 3, 0.018, tokens=12), 1, usable=True)
         assert account.lost == 3.0
 
+    @pytest.mark.parametrize("depth", [0, 1], ids=["measured", "not_measured"])
+    def test_the_round_after_one_costs_nothing_then(self, account, depth):
+        account.pay(ran(100, depth, 0.018, tokens=12), depth, usable=bool(depth))
+        assert account.lost == 0.0
+
     def test_a_slow_round_is_paid_for(self, account):
         account.pay(ran(100, 3, 0.039, tokens=12), 0, usable=True)
         assert account.lost == pytest.approx(39 - 12)
@@ -89,6 +94,10 @@ class TestAccount:
         for index in range(10_000):
             account.earn(ran(index, 0, 0.01))
         assert account._balance == pytest.approx(100.0)
+        # Of those that run now.
+        for index in range(10_000):
+            account.earn(ran(index, 0, 0.01, tokens=25))
+        assert account._balance == pytest.approx(250.0)
 
 
 @pytest.mark.parametrize(("share", "empty"), [(0.0, True), (1.0, False), (0.005, False)])

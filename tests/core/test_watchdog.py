@@ -243,6 +243,14 @@ class TestServing:
         assert {plan.reason for plan in plans} == {"mine"}
         assert rounds.counters.watchdog_trips == 0
 
+    def test_also_after_it_has_tripped(self, cycle):
+        mine = Plan(depth=0, reason="mine")
+        policy = Scripted(*[Plan(depth=3)] * 20, mine)
+        plans, rounds = self.serve(cycle, policy, Collapsing(0, 10**9), 200, size=8)
+        assert rounds.counters.watchdog_trips == 1
+        assert plans[20:] == [mine] * 180
+        assert rounds.counters.guard_holds[HELD_WATCHDOG] == 0
+
     def test_a_failing_policy_is_protected_too(self, cycle):
         class Stubborn(Policy):
             def decide(self, observation):
