@@ -7,7 +7,7 @@ import pytest
 from sglang_dynspec import Config, Outcome, Plan
 from sglang_dynspec.account.counters import HELD_EXPLORATION
 from sglang_dynspec.guard.probe_budget import ProbeBudget
-from sglang_dynspec.guard.rates import Rates
+from sglang_dynspec.guard.rates import Rates, bucket_of
 from tests.core.scripted import Scripted
 
 SIZE = 10
@@ -144,8 +144,11 @@ class TestGuard:
         # The probe itself lost nothing, the upkeep pass after it a round of ten tokens.
         assert run.rounds.summary()["probe_tokens_lost"] == pytest.approx(10.0)
         # Nor is the pass held against the depth that paid for it.
-        cell = run.rounds._guard._evidence._rates.cell(3, SIZE)
+        rates = run.rounds._guard._evidence._rates
+        cell = rates.cell(3, SIZE)
         assert cell.tokens / cell.seconds == pytest.approx(1000.0)
+        # An eighth of its 10 ms is in the mean that plain is charged with.
+        assert rates._passes[bucket_of(SIZE)] == pytest.approx(0.010 / 8)
 
     def test_a_switch_to_the_probed_depth_is_no_cost(self, cycle):
         script = [*[Plan(depth=0)] * 50, Plan(depth=3, probe=True), Plan(depth=3)]
