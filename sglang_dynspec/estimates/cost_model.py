@@ -133,7 +133,7 @@ class CostModel:
         first = depth != self._last_depth
         self._last_depth = depth
         row = self._rows.get(depth)
-        batch_size = outcome.padded_batch_size or outcome.batch_size
+        batch_size = max(outcome.padded_batch_size, outcome.batch_size)
         if row is None or period is None:
             self.untimed += 1
             return False

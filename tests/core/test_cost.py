@@ -2,13 +2,14 @@
 
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_dynspec import ConfigError, Outcome
+from sglang_dynspec import ConfigError
 from sglang_dynspec.estimates import Calibration, CostCell, CostModel
 from sglang_dynspec.identity import Identity
 from tests.core.timed import MS, measured, ran, seconds
@@ -58,6 +59,46 @@ class TestPrediction:
         assert cost.seconds == pytest.approx(seconds(3, 8), rel=0.05)
         assert cost.error > 0.15
 
+    def test_a_depth_never_run_takes_longer_where_the_others_do(self):
+        # Which the linear model says of no batch size between two others.
+        model = CostModel((0, 1, 3))
+        for depth in (0, 1):
+            for size, factor in ((4, 1.0), (8, 1.4), (16, 1.0)):
+                for _ in range(40):
+                    model.observe(ran(depth, size, factor * seconds(depth, size)))
+        assert model.predict(3, 8, 0).seconds == pytest.approx(1.4 * seconds(3, 8), rel=0.05)
+
+    def test_what_was_measured_long_ago_says_less(self):
+        def error(rounds, since):
+            model = CostModel((0, 1))
+            for depth, count in ((1, rounds), (0, since)):
+                for index in range(count):
+                    model.observe(ran(depth, 8, 0.0100 if index % 2 else 0.0108))
+            return model.predict(1, 8, 0).error
+
+        usual = error(400, 0)
+        assert error(4000, 0) == pytest.approx(usual, rel=0.01)
+        assert error(400, 4000) == pytest.approx(2**0.5 * usual, rel=0.15)
+
+    def test_one_round_is_all_there_is(self):
+        model = CostModel((0, 1))
+        model.observe(ran(0, 8, 0.01))
+        cost = model.predict(0, 64, 0)
+        assert cost.seconds >= 0.01
+        assert cost.error > 0.18
+
+    def test_a_batch_of_nobody_has_no_cost(self):
+        assert measured((0, 8, 0)).predict(0, 0, 0) is None
+
+    def test_a_new_cell_is_fitted_soon_whatever_else_runs(self):
+        model = measured((0, 8, 0))
+        ages = []
+        # Each one's second round makes it one.
+        for depth in (1, 1, 3, 3, *[0] * 8):
+            model.observe(ran(depth, 8, seconds(depth, 8)))
+            ages.append(model._since_fit)
+        assert ages[1:] == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2]
+
     def test_longer_contexts_cost_more(self):
         model = measured((0, 8, 1000), (0, 9, 60_000), (0, 10, 20_000))
         short, long = (model.predict(0, 8, tokens).seconds for tokens in (1000, 60_000))
@@ -84,6 +125,14 @@ class TestPrediction:
         )
         assert model.predict(3, 8, 0).seconds == pytest.approx(1.4 * seconds(3, 8), rel=0.05)
         assert model.predict(3, 8, 0).rounds == 2
+
+    def test_rounds_that_tell_nothing_do_not_interrupt_it(self):
+        model = measured((0, 8, 0), (3, 8, 0), (1, 8, 0), count=60)
+        for size in (8, 8, 8, 64, 64, 8, 8, 8):
+            model.observe(ran(1, size, 1.4 * seconds(1, size)))
+        assert model.predict(3, 8, 0).seconds == pytest.approx(1.4 * seconds(3, 8), rel=0.05)
+        # It is fitted at once.
+        assert model._since_fit == 0
 
     def test_and_back(self):
         model = measured((0, 8, 0), (3, 8, 0), (1, 8, 0), count=60)
@@ -124,11 +173,10 @@ class TestWhatCounts:
         model.observe(ran(1, 8, 0.009))
         assert model.predict(1, 8, 0).seconds == pytest.approx(0.0056, rel=0.01)
 
-    def test_an_unpadded_round_counts_by_its_requests(self):
+    @pytest.mark.parametrize("padded", [0, -1])
+    def test_an_unpadded_round_counts_by_its_requests(self, padded):
         model = CostModel((0, 1))
-        outcome = Outcome(
-            round=0, depth=0, planned=0, batch_size=8, accepted=(), tokens=8, period=0.01
-        )
+        outcome = replace(ran(0, 8, 0.01), padded_batch_size=padded)
         assert model.observe(outcome)
         assert model.predict(0, 8, 0).rounds == 0.5
 
@@ -170,10 +218,13 @@ class TestUpkeep:
         assert model.observe(ran(1, 8, 0.0067, upkeep=True)) is False
         assert model.predict(1, 8, 0).seconds == before
 
-    def test_a_reentry_is_better_than_nothing(self):
+    # Less what its pass is expected to have taken, but never less than half of it.
+    @pytest.mark.parametrize(("period", "seconds"), [(0.0066, 0.0060), (0.0010, 0.0005)])
+    def test_a_reentry_is_better_than_nothing(self, period, seconds):
         model = self.plain_rounds()
-        assert model.observe(ran(1, 8, 0.0066, upkeep=True)) is True
-        assert model.predict(1, 8, 0).seconds == pytest.approx(0.0060, rel=0.1)
+        assert model.observe(ran(1, 8, period, upkeep=True)) is True
+        cell = model._rows[1].cells[8]
+        assert (cell.seconds, cell.rounds) == (pytest.approx(seconds, rel=0.01), 0.5)
 
 
 class TestCalibration:

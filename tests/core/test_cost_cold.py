@@ -63,6 +63,12 @@ class TestADepthNeverRun:
         assert model.predict(cold, 8, 0).seconds == pytest.approx(7 * MS, rel=0.1)
 
 
+def test_a_depth_with_one_cold_round_is_not_asked_about_others():
+    model = flat(0)
+    model.observe(ran(1, 8, COLD))
+    assert 5 * MS < model.predict(3, 8, 0).seconds < 8 * MS
+
+
 def test_a_single_round_that_agrees_is_worth_more_than_one_that_does_not():
     model = flat(0, 3)
     before = model.predict(1, 8, 0).error

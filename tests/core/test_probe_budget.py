@@ -7,7 +7,7 @@ import pytest
 from sglang_dynspec import Config, Outcome, Plan
 from sglang_dynspec.account.counters import HELD_EXPLORATION
 from sglang_dynspec.guard.probe_budget import ProbeBudget
-from sglang_dynspec.guard.rates import Rates
+from sglang_dynspec.guard.rates import Rates, bucket_of
 from tests.core.scripted import Scripted
 
 SIZE = 10
@@ -58,6 +58,11 @@ class TestAccount:
         account.pay(ran(100, 3, 0.018, tokens=12), 1, usable=True)
         assert account.lost == 3.0
 
+    @pytest.mark.parametrize("depth", [0, 1], ids=["measured", "not_measured"])
+    def test_the_round_after_one_costs_nothing_then(self, account, depth):
+        account.pay(ran(100, depth, 0.018, tokens=12), depth, usable=bool(depth))
+        assert account.lost == 0.0
+
     def test_a_slow_round_is_paid_for(self, account):
         account.pay(ran(100, 3, 0.039, tokens=12), 0, usable=True)
         assert account.lost == pytest.approx(39 - 12)
@@ -89,6 +94,10 @@ class TestAccount:
         for index in range(10_000):
             account.earn(ran(index, 0, 0.01))
         assert account._balance == pytest.approx(100.0)
+        # Of those that run now.
+        for index in range(10_000):
+            account.earn(ran(index, 0, 0.01, tokens=25))
+        assert account._balance == pytest.approx(250.0)
 
 
 @pytest.mark.parametrize(("share", "empty"), [(0.0, True), (1.0, False), (0.005, False)])
@@ -135,8 +144,11 @@ class TestGuard:
         # The probe itself lost nothing, the upkeep pass after it a round of ten tokens.
         assert run.rounds.summary()["probe_tokens_lost"] == pytest.approx(10.0)
         # Nor is the pass held against the depth that paid for it.
-        cell = run.rounds._guard._evidence._rates.cell(3, SIZE)
+        rates = run.rounds._guard._evidence._rates
+        cell = rates.cell(3, SIZE)
         assert cell.tokens / cell.seconds == pytest.approx(1000.0)
+        # An eighth of its 10 ms is in the mean that plain is charged with.
+        assert rates._passes[bucket_of(SIZE)] == pytest.approx(0.010 / 8)
 
     def test_a_switch_to_the_probed_depth_is_no_cost(self, cycle):
         script = [*[Plan(depth=0)] * 50, Plan(depth=3, probe=True), Plan(depth=3)]

@@ -43,6 +43,76 @@ class Bench:
         self.quarantine._wards[3][8].until = 0
 
 
+class TestVerdict:
+    """What each round counts for, where depth 3 is known exactly and plain does 1600 tokens/s."""
+
+    @pytest.fixture
+    def judged(self):
+        rates = Rates((0, 3))
+        quarantine = Quarantine(rates, (0, 3))
+
+        def judge(rate, rounds, *, size=16, plain_size=16):
+            """Judge so many rounds of a rate; count the quarantines that they begin."""
+            begun = 0
+            for _ in range(rounds):
+                for depth, tokens, requests in ((0, 1600.0, plain_size), (3, rate, size)):
+                    cell = rates.cell(depth, 16)
+                    cell.last, cell.rounds, cell.requests = judge.now, 16.0, 16.0 * requests
+                    cell.tokens, cell.seconds = tokens, 1.0
+                begun += quarantine.judge(ran(judge.now, 3, size=size))
+                judge.now += 1
+            return begun
+
+        judge.now, judge.quarantine = 0, quarantine
+        judge.ward = quarantine._wards[3][8]
+        return judge
+
+    @pytest.fixture
+    def on_trial(self, judged):
+        """The same, after a first quarantine."""
+        assert judged(1000, 64) == 1
+        judged.ward.until = 0
+        return judged
+
+    def test_64_rounds_that_lose(self, judged):
+        assert judged(1567, 63) == 0
+        assert judged(1567, 1) == 1
+
+    def test_one_that_wins_makes_up_for_one(self, judged):
+        judged(1000, 40)
+        judged(1569, 20)
+        assert judged(1000, 43) == 0
+        assert judged(1000, 1) == 1
+
+    def test_but_for_none_that_is_yet_to_come(self, judged):
+        judged(2000, 100)
+        assert judged(1000, 63) == 0
+        assert judged(1000, 1) == 1
+
+    def test_16_on_trial(self, on_trial):
+        assert on_trial(1000, 15) == 0
+        assert on_trial(1000, 1) == 1
+
+    def test_64_in_a_row_that_win_are_a_cure(self, on_trial):
+        on_trial(2000, 63)
+        on_trial(1000, 1)
+        on_trial(2000, 63)
+        assert on_trial.ward.length == 512
+        on_trial(2000, 1)
+        assert on_trial.ward.length == 256
+
+    def test_a_smaller_batch_is_compared_with_plain_at_its_size(self, judged):
+        # Plain at 14 does 1600 x 14 / 19 = 1179 tokens/s at least.
+        assert judged(1200, 100, size=14, plain_size=19) == 0
+        assert judged(1100, 100, size=14, plain_size=19) == 1
+
+    def test_what_is_no_candidate_is_not_judged(self, judged):
+        assert judged.quarantine.judge(ran(0, 1)) is False
+
+    def test_any_batch_size_has_a_verdict(self, judged):
+        assert judged.quarantine.holds(3, 10**9, 0) is False
+
+
 class TestQuarantine:
     """Plain delivers 1600 tokens/s; what depth 3 does is up to the test."""
 
@@ -60,14 +130,13 @@ class TestQuarantine:
 
     def test_after_64_rounds_below(self):
         quarantine, verdicts = self.judged(1400)
-        # The first 16 make the mean.
-        assert [index for index, verdict in enumerate(verdicts) if verdict] == [
-            pytest.approx(64 + 17, abs=3)
-        ]
+        # The first 19, of which older ones count for less, make the mean.
+        assert [index for index, verdict in enumerate(verdicts) if verdict] == [18 + 63]
         begun = 20 + verdicts.index(True)
         assert quarantine.holds(3, 16, begun + 1)
         assert quarantine.holds(3, 16, begun + 255)
         assert not quarantine.holds(3, 16, begun + 256)
+        assert quarantine.confined(begun + 256) == []
         assert not quarantine.holds(3, 32, begun + 1)
         assert quarantine.confined(begun + 6) == [(3, (14, 19), 250)]
 
@@ -90,15 +159,6 @@ class TestQuarantine:
             assert bench.run(1000, 10) is None
             bench.release()
         assert lengths == [256, 512, 1024, 2048, 2048, 2048]
-
-    def test_on_trial_16_rounds_are_enough(self):
-        bench = Bench()
-        bench.begin()
-        bench.release()
-        before = bench.now
-        bench.begin()
-        # After ten plain ones, and 16 that make a mean of what was measured since.
-        assert bench.now - before == pytest.approx(10 + 16 + 16, abs=4)
 
     def test_64_rounds_that_pay_are_a_cure(self):
         bench = Bench()

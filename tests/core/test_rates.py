@@ -85,5 +85,18 @@ class TestRates:
         assert rates.plain_rate(19, 19.0) == pytest.approx(1400.0)
         assert rates.plain_rate(14, 7.0) == pytest.approx(700.0)
 
+    def test_a_pass_over_a_mean_that_is_not_known_says_nothing(self, rates):
+        for index in range(10):
+            rates.add(ran(index, 0, 0.01))
+        for index in range(3):
+            rates.add(ran(index, 3, 0.02))
+        for depth in (1, 3):
+            rates.measure_pass(ran(10, depth, 0.024, upkeep=True))
+        assert rates.plain_rate(16, 16.0) == pytest.approx(1600.0)
+
+    def test_the_largest_batches_have_a_rate(self, rates):
+        rates.add(ran(0, 0, 0.01, size=5000))
+        assert rates.plain_rate(2000, 5000.0) == pytest.approx(500_000.0)
+
     def test_nothing_measured_is_no_rate(self, rates):
         assert rates.plain_rate(16, 16.0) == 0.0

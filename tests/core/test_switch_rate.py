@@ -7,7 +7,7 @@ import pytest
 from sglang_dynspec import Config, Plan
 from sglang_dynspec.account.counters import HELD_SWITCH_RATE
 from sglang_dynspec.guard.switch_rate import SwitchRate
-from tests.core.scripted import Scripted
+from tests.core.scripted import Scripted, plans
 
 
 def most_in_a_window(passed, width=1000):
@@ -59,7 +59,9 @@ class TestChangeOfLoad:
         sizes = [(4 if n % 2 else 64) for n in range(20_000)]
         assert most_in_a_window(passed(10, 20_000, sizes.__getitem__)) <= 4 * 11
 
-    @pytest.mark.parametrize(("size", "moved"), [(3, False), (5, True), (1, False), (0, False)])
+    @pytest.mark.parametrize(
+        ("size", "moved"), [(3, False), (4, False), (5, True), (1, False), (0, False)]
+    )
     def test_a_handful_of_requests_is_one_load(self, size, moved):
         rate = SwitchRate(10)
         rate.start(1)
@@ -82,6 +84,15 @@ class TestChangeOfLoad:
         # Twice the 16 of the start, but not twice 24.
         rate.allows(1, 32)
         assert before - rate._tokens == 1.0
+
+
+def test_a_change_that_nobody_may_hold_takes_a_token_where_there_is_one():
+    rate = SwitchRate(10)
+    left = []
+    for _ in range(6):
+        rate.take(0, 8)
+        left.append(rate._tokens)
+    assert left == [4.0, 3.0, 2.0, 1.0, 0.0, 0.0]
 
 
 def test_rounds_that_jump_back_give_nothing():
@@ -131,3 +142,20 @@ class TestGuard:
         depths = [run(8, plain_requests=int(index % 6 == 5)).depth for index in range(60)]
         assert depths == [3] * 5 + [0, 0, 0, 3, 3, 3] * 9 + [0]
         assert run.rounds.counters.guard_holds[HELD_SWITCH_RATE] == 0
+
+    def spent(self, cycle, *then):
+        """Serve five rounds at 8 requests that use up the burst and leave depth 3 in force."""
+        run = cycle(
+            Scripted(*plans(3, 0, 3, 0, 3), *then), config=Config(min_dwell=0, watchdog=False)
+        )
+        assert [run(8).depth for _ in range(5)] == [3, 0, 3, 0, 3]
+        return run
+
+    def test_a_load_that_grew_while_depth_stayed_has_changed(self, cycle):
+        run = self.spent(cycle, *plans(3, 3, 3, 0))
+        assert [run(size).depth for size in (16, 32, 64, 64)] == [3, 3, 3, 0]
+
+    def test_what_was_only_probed_was_not_chosen(self, cycle):
+        run = self.spent(cycle, Plan(depth=1, probe=True), Plan(depth=1))
+        assert [run(8).depth for _ in range(2)] == [1, 3]
+        assert run.rounds.counters.guard_holds[HELD_SWITCH_RATE] == 1

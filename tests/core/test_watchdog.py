@@ -113,21 +113,14 @@ class TestRetry:
         watchdog.see(drafts(51, *([0] * 9), 1))
         assert watchdog.has_tripped
 
-    def test_collapsing_again_soon_goes_on_waiting(self):
+    @pytest.mark.parametrize(("at", "wait"), [(71, 64), (563, 64), (564, 32)])
+    def test_collapsing_again_soon_goes_on_waiting(self, at, wait):
         watchdog = collapsed()
         assert self.retries(watchdog, 20, 60) == [51]
         watchdog.see(drafts(51, 1))
-        for index in range(52, 72):
+        for index in range(at - 19, at + 1):
             watchdog.see(drafts(index, 0))
-        assert self.retries(watchdog, 72, 150) == [71 + 64]
-
-    def test_collapsing_again_later_starts_over(self):
-        watchdog = collapsed()
-        self.retries(watchdog, 20, 60)
-        watchdog.see(drafts(51, 1))
-        for index in range(1000, 1020):
-            watchdog.see(drafts(index, 0))
-        assert self.retries(watchdog, 1020, 1060) == [1019 + 32]
+        assert self.retries(watchdog, at + 1, at + 80) == [at + wait]
 
     def test_guesses_bring_one_forward(self):
         watchdog = collapsed()
@@ -242,6 +235,14 @@ class TestServing:
         )
         assert {plan.reason for plan in plans} == {"mine"}
         assert rounds.counters.watchdog_trips == 0
+
+    def test_also_after_it_has_tripped(self, cycle):
+        mine = Plan(depth=0, reason="mine")
+        policy = Scripted(*[Plan(depth=3)] * 20, mine)
+        plans, rounds = self.serve(cycle, policy, Collapsing(0, 10**9), 200, size=8)
+        assert rounds.counters.watchdog_trips == 1
+        assert plans[20:] == [mine] * 180
+        assert rounds.counters.guard_holds[HELD_WATCHDOG] == 0
 
     def test_a_failing_policy_is_protected_too(self, cycle):
         class Stubborn(Policy):
