@@ -19,10 +19,10 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    path = path.resolve()
     if is_device(path):
         path.write_text(text, encoding="utf-8")
         return
+    path = path.resolve()
     # Two processes may write the same file.
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

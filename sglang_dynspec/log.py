@@ -64,5 +64,9 @@ def _line(_: WrappedLogger, __: str, event: EventDict) -> tuple[tuple[str], dict
 
 
 def _value(value: object) -> str:
-    text = str(value)
-    return repr(text) if " " in text or not text else text
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001  # as in describe
+        text = "(it cannot be shown)"
+    # Whatever would end the line or look like another field.
+    return text if text.isprintable() and text and " " not in text else repr(text)

@@ -2,7 +2,6 @@
 Files that a configuration names.
 """
 
-import os
 from pathlib import Path
 
 from sglang_dynspec.errors import ConfigError
@@ -22,7 +21,8 @@ def check_name(path: Path) -> Path:
         ConfigError: Its name holds NUL, or half a character.
     """
     try:
-        if b"\0" not in os.fsencode(path):
+        # It travels to other processes as JSON.
+        if b"\0" not in str(path).encode():
             return path
     except UnicodeEncodeError:
         pass

@@ -265,7 +265,7 @@ class ResolvedConfig(Config):
     """
 
     depths: tuple[int, ...]
-    upkeep_window: int
+    upkeep_window: Annotated[int, Field(ge=0, le=DEEPEST + 1)]
 
 
 def _checked_depths(value: object) -> tuple[int, ...]:

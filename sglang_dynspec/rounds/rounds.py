@@ -156,7 +156,7 @@ class Rounds:
 
             outcome: What the round did.
         """
-        if plan.reason is WarmUp.REASON:
+        if self.warm_up.made(plan):
             return
         self.counters.count(outcome)
         if outcome.depth != plan.depth:

@@ -32,6 +32,12 @@ class WarmUp:
         ]
         self.on = False
 
+    def made(self, plan: Plan) -> bool:
+        """
+        Tell one of these plans from one that only gives the same reason.
+        """
+        return any(plan is turn for turn in self._turns)
+
     def plan(self, index: int) -> Plan:
         """
         Give the plan of a round.

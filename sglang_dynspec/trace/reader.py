@@ -3,7 +3,7 @@ Reading a trace, line by line.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,10 @@ def read_trace(path: Path) -> Trace:
 
         OSError: The file cannot be read.
     """
-    return Trace(header=read_header(path), rounds=list(iter_rounds(path)))
+    # Opened once: a pipe cannot be read again.
+    with path.open("rb") as file:
+        header = _header(file.readline(), path)
+        return Trace(header=header, rounds=list(_rounds(file, path)))
 
 
 def read_header(path: Path) -> TraceHeader:
@@ -51,7 +54,10 @@ def read_header(path: Path) -> TraceHeader:
         OSError: The file cannot be read.
     """
     with path.open("rb") as file:
-        line = file.readline()
+        return _header(file.readline(), path)
+
+
+def _header(line: bytes, path: Path) -> TraceHeader:
     record = _decode(line)
     if record is None or type(record.get(VERSION_KEY)) is not int:
         raise TraceError(
@@ -90,21 +96,28 @@ def iter_rounds(path: Path) -> Iterator[TraceRound]:
 
         OSError: The file cannot be read.
     """
-    damage: str | None = None
     with path.open("rb") as file:
         next(file, None)
-        for number, line in enumerate(file, start=2):
-            if damage is not None:
-                raise TraceError(
-                    expected="one round in each line",
-                    found=f"something else in line {number - 1} of {path}: {damage}",
-                    remedy="remove that line",
-                )
-            try:
-                yield _ROUND.validate_json(line)
-            except ValidationError as error:
-                # Only the last line may be cut; whether this is the last is known at the next.
-                damage = _first(error)
+        yield from _rounds(file, path)
+
+
+def _rounds(lines: Iterable[bytes], path: Path) -> Iterator[TraceRound]:
+    """
+    Read what follows the header.
+    """
+    damage: str | None = None
+    for number, line in enumerate(lines, start=2):
+        if damage is not None:
+            raise TraceError(
+                expected="one round in each line",
+                found=f"something else in line {number - 1} of {path}: {damage}",
+                remedy="remove that line",
+            )
+        try:
+            yield _ROUND.validate_json(line)
+        except ValidationError as error:
+            # Only the last line may be cut; whether this is the last is known at the next.
+            damage = _first(error)
 
 
 def _decode(line: bytes) -> dict[str, Any] | None:

@@ -116,7 +116,7 @@ class TraceWriter:
             "kv_free": round(observation.kv_free, 6),
             "depth": outcome.depth,
             "planned": outcome.planned,
-            "reason": plan.reason,
+            "reason": _text(plan.reason),
             "accepted": outcome.accepted,
             "tokens": outcome.tokens,
             "period": outcome.period,
@@ -124,7 +124,7 @@ class TraceWriter:
         # Left out where it is nothing.
         more = {
             "probe": plan.probe,
-            "blocked": plan.blocked,
+            "blocked": _text(plan.blocked),
             "plain_requests": observation.plain_requests,
             "upkeep_window": observation.upkeep_window,
             "seq_lens": outcome.seq_lens,
@@ -208,11 +208,18 @@ def _predictions(plan: Plan) -> dict[str, Any]:
     Give what a plan predicted, as far as it predicted anything.
     """
     record: dict[str, Any] = {}
-    if plan.predicted:
+    if plan.predicted and all(type(rate) in (int, float) for rate in plan.predicted):
         record["predicted"] = plan.predicted
-    if plan.confidence is not None:
+    if type(plan.confidence) in (int, float):
         record["confidence"] = plan.confidence
     return record
+
+
+def _text(words: str) -> str:
+    """
+    Replace what no reader takes: halves of characters, which a policy's text may hold.
+    """
+    return words if words.isascii() else words.encode("utf-8", "replace").decode()
 
 
 def check_trace_path(path: Path) -> None:

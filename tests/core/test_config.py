@@ -221,3 +221,14 @@ class TestJson:
     def test_a_resolved_configuration_round_trips(self):
         config = Config(options={"table": {"1-": 1}}).resolve(5)
         assert ResolvedConfig.from_json(config.to_json()) == config
+
+
+@pytest.mark.parametrize("window", [-1, 18])
+def test_a_resolved_configuration_keeps_the_bounds(window):
+    with pytest.raises(ConfigError, match="upkeep_window"):
+        ResolvedConfig.from_json(json.dumps({"depths": [0, 3], "upkeep_window": window}))
+
+
+def test_a_file_whose_name_json_cannot_hold_is_refused():
+    with pytest.raises(ConfigError, match="the name of a file"):
+        load(flags={"trace": "half \udcff"})

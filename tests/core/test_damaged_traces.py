@@ -133,11 +133,11 @@ def test_a_picture_that_is_none(recorded, name):
 
 
 @pytest.mark.parametrize(
-    ("predicted", "confidence"),
-    [((math.nan, 1.0), None), ((1.0,), math.inf), ((object(),), 0.5)],
+    ("predicted", "confidence", "kept"),
+    [((math.nan, 1.0), None, None), ((1.0,), math.inf, None), ((object(),), 0.5, 0.5)],
 )
 def test_what_json_cannot_hold_of_a_prediction_is_left_out(
-    path, open_writer, observe, predicted, confidence
+    path, open_writer, observe, predicted, confidence, kept
 ):
     writer = open_writer()
     plan = Plan(depth=3, predicted=predicted, confidence=confidence, blocked="dwell")
@@ -145,4 +145,4 @@ def test_what_json_cannot_hold_of_a_prediction_is_left_out(
     writer.write(observe(), plan, ran)
     writer.close()
     (only,) = read_trace(path).rounds
-    assert (only.predicted, only.confidence, only.blocked) == ((), None, "dwell")
+    assert (only.predicted, only.confidence, only.blocked) == ((), kept, "dwell")

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,11 @@ def test_processes_do_not_write_to_one_another(tmp_path, monkeypatch):
     write_whole(file, "of one")
     assert file.read_text() == "of one"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_pipe_of_the_shell_is_written_to(tmp_path):
+    # Behind /dev/stdout is a link whose target has no name that could be replaced.
+    code = "from pathlib import Path; from sglang_dynspec.files import write_whole; "
+    code += "write_whole(Path('/dev/stdout'), 'piped')"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "piped"

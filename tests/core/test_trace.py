@@ -144,6 +144,34 @@ class TestWriting:
         writer.close()
         assert [each.round for each in iter_rounds(path)] == list(range(3000))
 
+    def test_what_a_policy_says_of_itself_spoils_no_trace(self, path, open_writer, observe):
+        writer = open_writer()
+        odd = (
+            Plan(depth=3, predicted=("a", "b"), confidence=0.5),
+            Plan(depth=3, predicted=(1.0, 2), confidence="sure"),
+            Plan(depth=3, reason="half \ud800", blocked="caf\xe9"),
+        )
+        for index, plan in enumerate(odd):
+            ran = Outcome(round=index, depth=3, planned=3, batch_size=1, accepted=(0,), tokens=1)
+            writer.write(observe(1), plan, ran)
+        writer.close()
+        rounds = read_trace(path).rounds
+        assert [each.predicted for each in rounds] == [(), (1.0, 2.0), ()]
+        assert [each.confidence for each in rounds] == [0.5, None, None]
+        assert (rounds[2].reason, rounds[2].blocked) == ("half ?", "caf\xe9")
+
+    def test_a_trace_can_be_read_from_a_pipe(self, tmp_path, path, open_writer, put):
+        writer = open_writer()
+        for index in range(5):
+            put(writer, index)
+        writer.close()
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        feeder = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
+        feeder.start()
+        assert read_trace(pipe) == read_trace(path)
+        feeder.join()
+
     def test_a_full_disk_is_told_at_the_next_write(self, open_writer, put):
         writer = open_writer(Path("/dev/full"))
         put(writer)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sglang_dynspec import hookimpl
+from sglang_dynspec import Plan, hookimpl
 from sglang_dynspec.loading.plugins import plugin_manager
 from sglang_dynspec.rounds.warm_up import WarmUp
 from tests.core.test_rounds import Recorder
@@ -73,3 +73,10 @@ def test_it_comes_before_a_forced_depth(run):
     assert [run(1).depth for _ in range(2)] == [0, 1]
     run.rounds.warm_up.on = False
     assert run(1).depth == 3
+
+
+def test_a_policy_may_give_the_same_reason(cycle):
+    run = cycle(Recorder())
+    run.rounds._policy.decide = lambda observation: Plan(depth=1, reason="warm_up")
+    run(4)
+    assert (run.rounds.counters.rounds, len(run.rounds._policy.learned)) == (1, 1)

@@ -140,7 +140,8 @@ def change(settings: dict) -> dict:
         ),
         metrics_reporter=SimpleNamespace(spec_total_num_forward_ct=0),
         draft_worker=SimpleNamespace(
-            dynspec=SimpleNamespace(depths=(0, 1, 3), rounds=rounds), upkeep=upkeep
+            dynspec=SimpleNamespace(config=SimpleNamespace(depths=(0, 1, 3)), rounds=rounds),
+            upkeep=upkeep,
         ),
     )
 
@@ -173,7 +174,7 @@ def read_body(body: str) -> dict:
     from fastapi.testclient import TestClient
     from sglang.srt.managers.io_struct import SetInternalStateReq
 
-    from sglang_dynspec_hooks.launch import activation
+    from sglang_dynspec_hooks.seams import activation
 
     activation.enable_launcher()
     app = FastAPI()

@@ -28,5 +28,5 @@ def _require_numbers(body: Any) -> Any:
     settings = body.get("server_args") if isinstance(body, dict) else None
     for key, value in settings.items() if isinstance(settings, dict) else ():
         if key.startswith("dynspec_") and type(value) not in (int, float):
-            raise ValueError(f"expected {key} to be a number; found {value!r}")
+            raise ValueError(f"expected {key} to be a number; found {value!a:.80}")
     return body
