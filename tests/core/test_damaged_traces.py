@@ -133,14 +133,16 @@ def test_a_picture_that_is_none(recorded, name):
 
 
 @pytest.mark.parametrize(
-    ("predicted", "confidence", "kept"),
-    [((math.nan, 1.0), None, None), ((1.0,), math.inf, None), ((object(),), 0.5, 0.5)],
+    ("said", "kept"),
+    [
+        ({"predicted": (math.nan, 1.0)}, None),
+        ({"predicted": (1.0,), "confidence": math.inf}, None),
+        ({"predicted": (object(),), "confidence": 0.5}, 0.5),
+    ],
 )
-def test_what_json_cannot_hold_of_a_prediction_is_left_out(
-    path, open_writer, observe, predicted, confidence, kept
-):
+def test_what_json_cannot_hold_of_a_prediction_is_left_out(path, open_writer, observe, said, kept):
     writer = open_writer()
-    plan = Plan(depth=3, predicted=predicted, confidence=confidence, blocked="dwell")
+    plan = Plan(depth=3, blocked="dwell", **said)
     ran = Outcome(round=0, depth=0, planned=3, batch_size=1, accepted=(), tokens=1)
     writer.write(observe(), plan, ran)
     writer.close()
