@@ -144,12 +144,18 @@ def test_upkeep_does_without(pool, monkeypatch, caplog):
     upkeep.build(())
     assert upkeep._writer is None
     assert "attention with k_rope" in caplog.text
+    assert caplog.records[0].name == "sglang_dynspec"
     fitting = Upkeep(worker(pool, Draft(), table()), window=4, depth=3)
+    assert fitting.passes == {"window": 0, "reentry": 0, "finish": 0}
     fitting.build(())
     assert fitting._writer is not None
+    assert fitting.ledger._tokens.shape == (WIDTH, SLOTS)
+    assert fitting.ledger._hidden.shape == (WIDTH, SLOTS, HIDDEN)
 
 
-@pytest.mark.parametrize(("length", "count"), [("2.6", False), ("-1", True)])
+@pytest.mark.parametrize(
+    ("length", "count"), [("2.6", False), ("0.5", False), ("0", True), ("-1", True)]
+)
 def test_guesses_count_unless_acceptance_is_simulated(pool, monkeypatch, length, count):
     monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", length)
     assert Upkeep(worker(pool, Draft(), table()), window=4, depth=3)._guesses_count is count
