@@ -88,15 +88,15 @@ class Tiers:
         """Note that SGLang begins to build its own tier, which `register` adopts."""
         self.costs.begin()
 
-    def register(self, state: Any, steps: int | None = None) -> None:
-        """Adopt the tier that SGLang itself built at start-up."""
-        depth = state.speculative_num_steps if steps is None else steps
+    def register(self, state: Any) -> None:
+        """Adopt the tier that SGLang itself built at start-up, and has in force."""
+        depth = state.speculative_num_steps
         self._tiers[depth] = self._tier(depth, depth, state)
         self.costs.note(depth)
 
     def init_states(self, cuda_graph_bs: list[int] | None = None) -> None:
         """
-        Build the speculative tiers that are missing and leave the largest depth in force.
+        Build the speculative tiers that are missing; the largest depth stays in force.
 
         Args:
             cuda_graph_bs: Batch sizes to capture, or None when CUDA graphs are off.
@@ -110,7 +110,6 @@ class Tiers:
                     cuda_graph_bs=cuda_graph_bs,
                 )
                 self._tiers[depth] = self._tier(depth, depth, state)
-        self.activate(self.active)
 
     def build_plain(self) -> None:
         """
@@ -155,7 +154,7 @@ class Tiers:
             KeyError: ``depth`` has no tier.
         """
         tier = self._tiers[depth]
-        if depth == self.active and self._worker.speculative_num_steps == depth:
+        if depth == self.active:
             return
         state = tier.state
         worker = self._worker
@@ -204,10 +203,8 @@ class Tiers:
         runner = self._worker.target_worker.model_runner
         # The attribute is a construction-time side channel that SGLang's own tier builder restores.
         saved = runner.init_new_workspace
-        try:
-            target_attn_backend = runner._get_attention_backend(init_new_workspace=True)
-        finally:
-            runner.init_new_workspace = saved
+        target_attn_backend = runner._get_attention_backend(init_new_workspace=True)
+        runner.init_new_workspace = saved
         graphs = None
         if self._plain_graphs:
             graphs = capture_plain_graphs(
@@ -245,22 +242,21 @@ class Tiers:
         )
         draft.speculative_num_steps = draft_depth
         draft.speculative_num_draft_tokens = draft_depth + 1
-        try:
-            draft._rebuild_topk1_chain_buffers()
-            return Tier(
-                depth=depth,
-                draft_depth=draft_depth,
-                state=state,
-                chain_parents=draft._topk1_parents_prealloc,
-                chain_scores=draft._topk1_score_indices_prealloc,
-            )
-        finally:
-            (
-                draft.speculative_num_steps,
-                draft.speculative_num_draft_tokens,
-                draft._topk1_parents_prealloc,
-                draft._topk1_score_indices_prealloc,
-            ) = saved
+        draft._rebuild_topk1_chain_buffers()
+        tier = Tier(
+            depth=depth,
+            draft_depth=draft_depth,
+            state=state,
+            chain_parents=draft._topk1_parents_prealloc,
+            chain_scores=draft._topk1_score_indices_prealloc,
+        )
+        (
+            draft.speculative_num_steps,
+            draft.speculative_num_draft_tokens,
+            draft._topk1_parents_prealloc,
+            draft._topk1_score_indices_prealloc,
+        ) = saved
+        return tier
 
 
 def _keep_graphs() -> None:
