@@ -38,6 +38,7 @@ class Draft:
     def forward(self, input_ids, positions, forward_batch):
         from sglang.srt.model_executor.forward_context import get_attn_backend
 
+        self.seen = forward_batch
         keys = torch.stack([input_ids, positions], dim=1)
         get_attn_backend().forward(
             None,
@@ -58,7 +59,7 @@ def pool():
 
 def worker(pool, draft, table):
     runner = SimpleNamespace(
-        token_to_kv_pool=pool, req_to_token_pool=None, spec_algorithm=None, model=draft
+        token_to_kv_pool=pool, req_to_token_pool=None, spec_algorithm="EAGLE", model=draft
     )
     return SimpleNamespace(
         device="cpu",
@@ -120,11 +121,116 @@ def test_each_lacking_token_is_written_where_it_belongs(pool):
     assert ledger.owed(slots).tolist() == [1, 1, 0]
 
 
-def test_nothing_lacking_writes_nothing(pool):
-    writer = KvWriter(worker(pool, Draft(), table()), played({1: 4}), row_counts=())
+def test_the_pass_is_of_rows_alone(pool):
+    draft = Draft()
+    writer = KvWriter(worker(pool, draft, table()), played({1: 4}, {1: 5}), row_counts=())
+    writer.write(np.array([1]))
+    batch = draft.seen
+    assert (batch.forward_mode.is_decode(), batch.batch_size, batch.seq_lens_sum) == (True, 2, 0)
+    assert (batch.req_pool_indices.tolist(), batch.seq_lens.tolist()) == ([1, 1], [3, 4])
+    assert (batch.input_ids.dtype, batch.out_cache_loc.dtype) == (torch.int64, torch.int64)
+    assert batch.spec_algorithm == "EAGLE"
+    assert batch.capture_hidden_mode.name == "NULL"
+
+
+def test_a_position_before_the_beginning_is_the_first(pool):
+    """It would end the server where a wrong one costs a warm draft."""
+    writer = KvWriter(worker(pool, Draft(), table()), played({1: 0}, {1: 1}), row_counts=())
     pool.keys.clear()
-    writer.write(np.array([2, 3]))
-    assert pool.keys == {}
+    writer.write(np.array([1]))
+    assert list(pool.keys) == [100]
+
+
+class Graph:
+    """A captured pass: runs over what is in the writer's index when it is replayed."""
+
+    def __init__(self, writer, count):
+        self.writer, self.count = writer, count
+
+    def replay(self):
+        self.writer.replayed.append(self.count)
+        self.writer.index = self.writer._index[:, : self.count].tolist()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "replayed"), [([{1: 4}], [2]), ([{1: 4}, {1: 5}], [2]), ([{1: 4}] * 4, [])]
+)
+def test_rows_are_padded_to_the_next_graph(pool, monkeypatch, rounds, replayed):
+    def capture(writer):
+        writer._index = torch.full((3, 3), 9)
+        writer._graphs = {2: Graph(writer, 2), 3: Graph(writer, 3)}
+
+    monkeypatch.setattr(KvWriter, "_capture", capture)
+    ledger = played(*rounds)
+    writer = KvWriter(worker(pool, Draft(), table()), ledger, row_counts=[2, 3])
+    writer.replayed = []
+    pool.keys.clear()
+    lacking = ledger.lacking(np.array([1]))
+    writer.write(np.array([1]))
+    assert writer.replayed == replayed
+    assert bool(pool.keys) is not bool(replayed)  # more rows than any graph has run eagerly
+    if replayed:
+        padding = [0] * (2 - lacking.shape[1])
+        assert writer.index == [[*row, *padding] for row in lacking.tolist()]
+    assert ledger.unwritten(np.array([1])).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows"), [((), []), ((1, 8), [2, 16, 8 * WIDTH]), ((1, 2), [2, 4, 8])]
+)
+def test_graphs_are_of_whole_batches_in_step(monkeypatch, sizes, rows):
+    """And of the largest at the largest window, whatever is set while serving."""
+    monkeypatch.setattr(KvWriter, "fits", staticmethod(lambda worker: True))
+    monkeypatch.setattr(KvWriter, "__init__", lambda self, *args, **more: vars(self).update(more))
+    writer = KvWriter.where_it_fits("worker", played(), batch_sizes=sizes, window=2)
+    assert writer.row_counts == rows
+
+
+def test_where_it_does_not_fit_there_is_none(monkeypatch):
+    monkeypatch.setattr(KvWriter, "fits", staticmethod(lambda worker: False))
+    assert KvWriter.where_it_fits("worker", played(), batch_sizes=(), window=2) is None
+
+
+def fitting(**change):
+    """A worker whose draft fits, but for the change."""
+    from sglang.srt.layers.radix_attention import RadixAttention
+    from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+
+    has = {"layers": 1, "pool": MHATokenToKVPool, "dtype": "half", "standalone": False} | change
+    pool = object.__new__(has["pool"])
+    pool.dtype = has["dtype"]
+    attention = [object.__new__(RadixAttention) for _ in range(has["layers"])]
+    model = SimpleNamespace(modules=lambda: [torch.nn.Linear(1, 1), *attention])
+    runner = SimpleNamespace(
+        model=model, token_to_kv_pool=pool, model_config=SimpleNamespace(dtype="half")
+    )
+    return SimpleNamespace(
+        draft_worker=SimpleNamespace(draft_runner=runner),
+        speculative_algorithm=SimpleNamespace(is_standalone=lambda: has["standalone"]),
+    )
+
+
+def test_which_drafts_fit():
+    from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+
+    class Quantized(MHATokenToKVPool):
+        pass
+
+    assert KvWriter.fits(fitting()) is True
+    for change in (
+        {"standalone": True},
+        {"layers": 2},
+        {"layers": 0},
+        {"pool": Quantized},
+        {"dtype": "eighth"},
+    ):
+        assert KvWriter.fits(fitting(**change)) is False
+
+
+def test_a_draft_that_reaches_no_attention_is_told(pool):
+    draft = SimpleNamespace(forward=lambda *args: None)
+    with pytest.raises(NotImplementedError, match="did not reach its attention"):
+        KvWriter(worker(pool, draft, table()), played({1: 4}), row_counts=())
 
 
 def test_trying_it_touches_the_padding_slot_alone(pool):
@@ -144,12 +250,30 @@ def test_upkeep_does_without(pool, monkeypatch, caplog):
     upkeep.build(())
     assert upkeep._writer is None
     assert "attention with k_rope" in caplog.text
+    assert caplog.records[0].name == "sglang_dynspec"
     fitting = Upkeep(worker(pool, Draft(), table()), window=4, depth=3)
+    assert fitting.passes == {"window": 0, "reentry": 0, "finish": 0}
     fitting.build(())
     assert fitting._writer is not None
+    assert fitting.ledger._tokens.shape == (WIDTH, SLOTS)
+    assert fitting.ledger._hidden.shape == (WIDTH, SLOTS, HIDDEN)
 
 
-@pytest.mark.parametrize(("length", "count"), [("2.6", False), ("-1", True)])
+@pytest.mark.parametrize(("window", "captured"), [(2, 2), (0, 4)])
+def test_graphs_are_captured_for_the_window_or_for_any(pool, monkeypatch, window, captured):
+    """One may be set while serving."""
+    monkeypatch.setattr(upkeep_module, "_hidden_rows", lambda worker: None)
+    asked = []
+    monkeypatch.setattr(
+        KvWriter, "where_it_fits", lambda *_, batch_sizes, window: asked.append(window)
+    )
+    Upkeep(worker(pool, Draft(), table()), window=window, depth=3).build((1, 2))
+    assert asked == [captured]
+
+
+@pytest.mark.parametrize(
+    ("length", "count"), [("2.6", False), ("0.5", False), ("0", True), ("-1", True)]
+)
 def test_guesses_count_unless_acceptance_is_simulated(pool, monkeypatch, length, count):
     monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", length)
     assert Upkeep(worker(pool, Draft(), table()), window=4, depth=3)._guesses_count is count

@@ -148,17 +148,16 @@ class KvWriter:
         Write what the slots lack and strike it off.
 
         Args:
-            slots_cpu: Request slots, int64, shape (n,), on the host.
+            slots_cpu: Request slots, int64, shape (n,), on the host; some lack something.
         """
         rows = self._ledger.lacking(slots_cpu)
         count = rows.shape[1]
-        if count:
-            place = bisect_left(self.row_counts, count)
-            if place < len(self.row_counts):
-                self._replay(rows, self.row_counts[place])
-            else:
-                with self._contexts():
-                    self._run(upload(rows, self._table.device))
+        place = bisect_left(self.row_counts, count)
+        if place < len(self.row_counts):
+            self._replay(rows, self.row_counts[place])
+        else:
+            with self._contexts():
+                self._run(upload(rows, self._table.device))
         self._ledger.mark_written(slots_cpu)
 
     def _replay(self, rows: npt.NDArray[np.int64], count: int) -> None:
