@@ -22,7 +22,7 @@ _COLUMNS = {
     "depth 3": (3, "fixed_3"),
     "depth 5": (2, "fixed_5"),
     "SGLang's `--speculative-adaptive`": (4, "stock"),
-    "the option held at no steps": (5, "stock_off"),
+    "the option forced to no steps": (5, "stock_off"),
     "`goodput` among 0, 1, 3": (1, "auto"),
 }
 

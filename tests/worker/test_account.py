@@ -21,6 +21,6 @@ def test_the_account_says_what_there_is(bridge, scheduler):
         "built": {"3": "dear"},
         "graph_sizes": [1, 2],
         "overlap": True,
-        "kv_free": 25,
-        "kv_evictable": 7,
+        "kv_free_tokens": 25,
+        "kv_evictable_tokens": 7,
     }

@@ -253,8 +253,8 @@ class Bridge:
             "built": self._worker.build_costs(),
             "graph_sizes": list(self._worker.graph_sizes),
             "overlap": bool(scheduler.enable_overlap),
-            "kv_free": int(scheduler.token_to_kv_pool_allocator.available_size()),
-            "kv_evictable": int(scheduler.tree_cache.evictable_size()),
+            "kv_free_tokens": int(scheduler.token_to_kv_pool_allocator.available_size()),
+            "kv_evictable_tokens": int(scheduler.tree_cache.evictable_size()),
         }
 
 
