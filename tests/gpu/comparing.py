@@ -72,6 +72,6 @@ def assert_answers_are(engine, expected, load, script, *, gap):
     before = check(engine)
     gaps = assert_same_tokens(expected, engine.send(load), gap=gap)
     after = check(engine)
-    free = after["kv_free"] + after["kv_evictable"]
-    assert free == before["kv_free"] + before["kv_evictable"]
+    free = after["kv_free_tokens"] + after["kv_evictable_tokens"]
+    assert free == before["kv_free_tokens"] + before["kv_evictable_tokens"]
     return gaps
