@@ -41,7 +41,7 @@ class Slowdown:
         Returns:
             By what factor rounds have been found to take longer; 1.0 for no change.
         """
-        if side != self._side or not side:
+        if side != self._side:
             self._side = side
             self._count = 0
             self._sum = 0.0

@@ -124,8 +124,6 @@ class StepTime:
 
     def _descend(self, gram: list[list[float]], target: list[float], base: float) -> None:
         coefficients = self._coefficients
-        if not self.fitted:
-            coefficients[0] = base
         assumed = [_DRAFT_PASS, _DRAFT_STEP, *[_ANYTHING] * (_FEATURES - 3)]
         prior = [0.0, *[mean * base for mean, _ in assumed]]
         strength = [0.0, *[(_ERROR / (deviation * base)) ** 2 for _, deviation in assumed]]

@@ -120,6 +120,12 @@ class TestExpected:
         # 1 + 0.75 + 0.5 + 0.25
         assert model.expected().tokens[3] == pytest.approx(2.5, abs=0.01)
 
+    def test_requests_of_one_length_are_what_all_are(self):
+        told, untold = AcceptanceModel(2), AcceptanceModel(2)
+        told.observe(ran(2, (2, 0, 1), seq_lens=(100, 200, 900)))
+        untold.observe(ran(2, (2, 0, 1)))
+        assert told.expected() == untold.expected()
+
     def test_before_anything_is_known(self):
         expected = AcceptanceModel(2).expected()
         assert expected.rates == [0.6, 0.6]

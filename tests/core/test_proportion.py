@@ -53,6 +53,16 @@ class TestMemory:
         assert proportion.trials == 4
 
 
+def test_how_alike_the_trials_of_a_round_are():
+    proportion = Proportion(30, 60)
+    proportion.count(1, 1)
+    assert proportion.spread == 1.0
+    proportion = Proportion(30, 60)
+    # All right where half are: a correlation of 1, against three rounds of none.
+    proportion.count(64, 64)
+    assert proportion.spread == pytest.approx(1 + 63 / 4)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 class TestWhatStays:
     @pytest.mark.parametrize("share", [0.999, 0.001])

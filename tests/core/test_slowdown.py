@@ -18,6 +18,17 @@ def test_six_long_rounds_on_end_are_a_change():
     assert slowdown.since == 1
 
 
+@pytest.mark.parametrize(("side", "ratio"), [(1, 1.6), (-1, 0.6)])
+def test_they_may_be_the_first_that_were_measured(side, ratio):
+    slowdown = Slowdown()
+    assert factors(slowdown, *[(side, ratio)] * 6, start=5)[5] == pytest.approx(ratio)
+    assert slowdown.since == 5
+
+
+def test_usual_rounds_are_no_change():
+    assert factors(Slowdown(), *[(0, 1.04)] * 20) == [1.0] * 20
+
+
 def test_the_factor_is_their_geometric_mean():
     slowdown = Slowdown()
     assert factors(slowdown, *[(-1, 0.5), (-1, 0.8)] * 3)[5] == pytest.approx((0.5 * 0.8) ** 0.5)
@@ -27,6 +38,7 @@ def test_a_usual_round_between_them_begins_anew():
     slowdown = Slowdown()
     assert factors(slowdown, *[(1, 2.0)] * 5, (0, 1.0), *[(1, 2.0)] * 5) == [1.0] * 11
     assert slowdown.since == 6
+    assert slowdown.changed(11, 1, 2.0) == pytest.approx(2.0)
 
 
 def test_rounds_on_both_sides_are_no_change():
@@ -37,3 +49,4 @@ def test_rounds_on_both_sides_are_no_change():
 def test_after_a_change_the_next_one_takes_as_long():
     slowdown = Slowdown()
     assert factors(slowdown, *[(1, 2.0)] * 12).count(1.0) == 10
+    assert factors(slowdown, *[(-1, 0.5)] * 5) == [1.0] * 5

@@ -1,8 +1,12 @@
 """The linear model of a round's cost."""
 
+from math import log
+
+import pytest
+
 from sglang_dynspec.estimates.cells import Cell, Row
 from sglang_dynspec.estimates.cost_model import CostModel
-from sglang_dynspec.estimates.step_time import StepTime
+from sglang_dynspec.estimates.step_time import StepTime, features
 from tests.core.timed import ran
 
 
@@ -11,6 +15,35 @@ def rows(*cells):
     for depth, batch_size, seconds, rounds in cells:
         made[depth].put(batch_size, Cell(seconds, batch_size, 0, rounds=rounds))
     return made
+
+
+@pytest.mark.parametrize(
+    ("depth", "batch_size", "described"),
+    [
+        # 8 target tokens, 64 and 400: beyond 32, 64, 128 and 256 of them, and up to 16.
+        (0, 8, [1, 0, 0, 0.08, 0, 0, 0, 0, 0.08, 0.5]),
+        (3, 16, [1, 1, 3, 0.64, 0.32, 0, 0, 0, 0.16, 0.5]),
+        (3, 100, [1, 1, 3, 4.0, 3.68, 3.36, 2.72, 1.44, 0.16, 0.5]),
+    ],
+)
+def test_what_a_round_is_made_of(depth, batch_size, described):
+    assert features(depth, batch_size, 50_000) == pytest.approx(described)
+
+
+def test_a_draft_step_is_taken_for_six_hundredths_of_a_round():
+    model = StepTime()
+    model.fit(rows((0, 8, 0.005, 20.0), (0, 64, 0.005, 20.0)))
+    assert model.seconds(1, 8, 0) == pytest.approx(1.06 * 0.005, rel=0.001)
+    assert model.seconds(3, 8, 0) == pytest.approx(1.18 * 0.005, rel=0.001)
+
+
+def test_a_few_rounds_that_contradict_the_fit_weigh_little():
+    model = StepTime()
+    few, many = (Cell(0.050, 8, 0, rounds=rounds) for rounds in (2.0, 20.0))
+    assert (model._trust(0, few), model._trust(0, many)) == (0.25, 1.0)
+    model.fit(rows((0, 8, 0.005, 20.0)))
+    assert model._trust(0, few) == pytest.approx(0.25 / (1 + (log(10) / 0.7) ** 4), rel=0.01)
+    assert model._trust(0, many) == 1.0
 
 
 def test_a_model_that_says_nothing_of_a_round_is_fitted_all_the_same():
