@@ -61,13 +61,11 @@ class BuildCosts:
         self.begin()
         cost = BuildCost(seconds=self._begun[0] - since, gigabytes=before - self._begun[1])
         self._costs[built] = cost
-        what = {} if built == UPKEEP else {"depth": built}
-        logger.info(
-            "upkeep_built" if built == UPKEEP else "tier_built",
-            **what,
-            seconds=f"{cost.seconds:.1f}",
-            gigabytes=f"{cost.gigabytes:.2f}",
-        )
+        took = {"seconds": f"{cost.seconds:.1f}", "gigabytes": f"{cost.gigabytes:.2f}"}
+        if built == UPKEEP:
+            logger.info("upkeep_built", **took)
+        else:
+            logger.info("tier_built", depth=built, **took)
 
     @contextmanager
     def account(self, built: int | str) -> Iterator[None]:
