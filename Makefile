@@ -20,9 +20,10 @@ PYTEST := $(BIN)/python -m pytest -p tests.no_skips -m "not gpu" --durations=5
 
 SHARED_ENGINES := $(addprefix tests/engine/,test_lossless.py test_plain.py test_second_turn.py)
 
-# $(call lane,COMMANDS): run them under the target's name, and say how long they took.
+# $(call lane,COMMANDS): run them under the target's name, and say how long they took, by the clock
+# and on the processors: what the lanes beside it take of two cores moves the first alone.
 define lane
-@printf '\n==> %s\n' '$@'; TIMEFORMAT='<== $@: %0R s'; time { $(1); }
+@printf '\n==> %s\n' '$@'; TIMEFORMAT='<== $@: %0R s (processors: %0U s)'; time { $(1); }
 endef
 
 .PHONY: help
