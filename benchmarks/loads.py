@@ -1,0 +1,252 @@
+"""
+Loads as servers see them: requests that come and go, and what they got, by the clock.
+
+A load says how many requests there should be at each moment (closed loop: who is answered makes
+room for the next), or when each arrives (open loop). `drive` tells an engine the requests and
+measures tokens, time to the first token, and the gaps between tokens of some that are streamed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+#: One in this many requests is streamed: streaming all of them would cost the host more than the
+#: rounds.
+_STREAMED = 16
+
+#: Seconds between two looks at how many requests there should be.
+_TICK = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks."""
+
+    prompt: list[int]
+    #: Most tokens of the answer, and whether it has all of them whatever the model says.
+    tokens: int
+    ignore_eos: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """
+    How many requests there are, or when they arrive.
+
+    Attributes:
+        name: As it is asked for.
+
+        seconds: How long requests are sent.
+
+        concurrency: Gives how many there should be at a second; None for an open loop.
+
+        rate: Gives arrivals per second at a second; None for a closed loop.
+    """
+
+    name: str
+    seconds: float
+    concurrency: Callable[[float], float] | None = None
+    rate: Callable[[float], float] | None = None
+
+
+def parse(name: str, seconds: float) -> Load:
+    """
+    Read a load's name.
+
+    Args:
+        name: ``closed:C``; ``ramp:A-B``, from one concurrency to another; ``steps:A,B,...:S``,
+            each for S seconds, over and over; ``drain:A-B``, as a ramp in steps downwards;
+            ``poisson:R`` or ``poisson:A-B``, arrivals per second, the second from half time on.
+
+        seconds: How long requests are sent.
+
+    Raises:
+        ValueError: For another name.
+    """
+    kind, _, rest = name.partition(":")
+    try:
+        if kind == "closed":
+            level = int(rest)
+            return Load(name, seconds, concurrency=lambda _: level)
+        if kind in {"ramp", "drain"}:
+            first, last = map(int, rest.split("-"))
+            # By factors, not by differences: as many seconds from 1 to 14 as from 14 to 200.
+            growth = math.log(last / first)
+            return Load(
+                name, seconds, concurrency=lambda now: first * math.exp(growth * now / seconds)
+            )
+        if kind == "steps":
+            found = re.fullmatch(r"([\d,]+):([\d.]+)", rest)
+            levels, each = [int(level) for level in found[1].split(",")], float(found[2])  # type: ignore[index]
+            return Load(
+                name, seconds, concurrency=lambda now: levels[int(now / each) % len(levels)]
+            )
+        if kind == "poisson":
+            rates = [float(rate) for rate in rest.split("-")]
+            return Load(
+                name, seconds, rate=lambda now: rates[0] if now < seconds / 2 else rates[-1]
+            )
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"expected a load like closed:32, ramp:1-200, steps:4,200:5 or poisson:60; found {name!r}"
+    )
+
+
+def draw_lengths(seed: int, *, prompt: tuple[int, int], tokens: tuple[int, int, int]) -> Iterator:
+    """
+    Draw prompt and output lengths without end.
+
+    Args:
+        seed: Decides them all.
+
+        prompt: Shortest and longest prompt, drawn evenly.
+
+        tokens: Fewest, median and most output tokens, log-normal.
+    """
+    draw = random.Random(seed)
+    fewest, median, most = tokens
+    while True:
+        drawn = median * math.exp(draw.gauss(0.0, 0.6))
+        yield draw.randint(*prompt), min(max(round(drawn), fewest), most)
+
+
+@dataclass(slots=True)
+class Served:
+    """
+    What the engine did while a load lasted.
+
+    Attributes:
+        began: When it did, by the performance counter.
+
+        done: Second and output tokens of each answer.
+
+        first_token: Seconds to the first token of each streamed request.
+
+        gaps: Seconds between the tokens of streamed requests, a round's tokens counted evenly.
+
+        accepted: Rounds by accepted drafts, summed over requests.
+    """
+
+    began: float = 0.0
+    done: list[tuple[float, int]] = field(default_factory=list)
+    first_token: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+    def summary(self, start: float, end: float) -> dict[str, Any]:
+        """Give figures of the answers that ended between two seconds, as plain JSON types."""
+        tokens = [count for at, count in self.done if start <= at < end]
+        return {
+            "tok_s": round(sum(tokens) / (end - start), 1),
+            "requests": len(tokens),
+            "ttft_ms": _quantiles(self.first_token),
+            "itl_ms": _quantiles(self.gaps),
+            "accepted": self.accepted,
+            "by_second": self._by_second(),
+        }
+
+    def _by_second(self) -> list[int]:
+        seconds = [0] * (1 + int(max((at for at, _ in self.done), default=0.0)))
+        for at, count in self.done:
+            seconds[int(at)] += count
+        return seconds
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    """Give p50 and p99 in milliseconds; nothing of nothing."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        name: round(1e3 * ordered[min(int(share * len(ordered)), len(ordered) - 1)], 2)
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
+
+
+async def drive(
+    load: Load,
+    requests: Iterator[Request],
+    generate: Callable[..., Awaitable[Any]],
+) -> Served:
+    """
+    Tell an engine a load, and wait for the last answer.
+
+    Args:
+        load: How many requests, and when.
+
+        requests: What they are, in order.
+
+        generate: SGLang's ``async_generate``.
+    """
+    served = Served(began=time.perf_counter())
+    running: set[asyncio.Task[None]] = set()
+    count = 0
+
+    def send() -> None:
+        nonlocal count
+        count += 1
+        task = asyncio.create_task(
+            _answer(next(requests), generate, served, streamed=count % _STREAMED == 0)
+        )
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    draw = random.Random(1)
+    while (now := time.perf_counter() - served.began) < load.seconds:
+        if load.concurrency is not None:
+            wanted = round(load.concurrency(now))
+            while len(running) < wanted:
+                send()
+            pause = asyncio.create_task(asyncio.sleep(_TICK))
+            # Whoever is answered makes room at once.
+            await asyncio.wait({pause, *running}, return_when=asyncio.FIRST_COMPLETED)
+            pause.cancel()
+        else:
+            send()
+            await asyncio.sleep(draw.expovariate(load.rate(now)))  # type: ignore[misc]
+        for task in [task for task in running if task.done()]:
+            task.result()
+    await asyncio.gather(*running)
+    return served
+
+
+async def _answer(
+    request: Request, generate: Callable[..., Awaitable[Any]], served: Served, *, streamed: bool
+) -> None:
+    sampling = {
+        "temperature": 0,
+        "max_new_tokens": request.tokens,
+        "ignore_eos": request.ignore_eos,
+    }
+    sent = time.perf_counter()
+    answer = await generate(input_ids=request.prompt, sampling_params=sampling, stream=streamed)
+    if streamed:
+        answer = await _follow(answer, sent, served)
+    meta = answer["meta_info"]
+    served.done.append((time.perf_counter() - served.began, meta["completion_tokens"]))
+    histogram = meta.get("spec_correct_drafts_histogram") or ()
+    served.accepted += [0] * (len(histogram) - len(served.accepted))
+    for accepted, rounds in enumerate(histogram):
+        served.accepted[accepted] += rounds
+
+
+async def _follow(chunks: AsyncIterator[Any], sent: float, served: Served) -> Any:
+    last, tokens, chunk = sent, 0, None
+    async for chunk in chunks:
+        now, total = time.perf_counter(), chunk["meta_info"]["completion_tokens"]
+        if not tokens:
+            served.first_token.append(now - sent)
+        elif total > tokens:
+            served.gaps += [(now - last) / (total - tokens)] * (total - tokens)
+        last, tokens = now, total
+    return chunk
