@@ -39,6 +39,21 @@ from sglang_dynspec_cpu.checkpoint import (
 )
 from sglang_dynspec_cpu.rule import PERIOD, Kind, Phase, Rule
 
+#: Kinds that differ: drafts that are right alike everywhere; the less so, the deeper in a round;
+#: and by turns mostly and seldom, which changes every 32 tokens of an answer.
+KINDS = (
+    Kind(name="even", phases=(Phase(share=1.0, agreement=(0.73,)),)),
+    Kind(name="fading", phases=(Phase(share=1.0, agreement=(0.9, 0.7, 0.4)),)),
+    Kind(
+        name="turning",
+        phases=(
+            Phase(share=1 / 128, agreement=(0.9,)),
+            Phase(share=1 / 128, agreement=(0.3,)),
+        )
+        * 64,
+    ),
+)
+
 # Eight layers: the drafts have one, so speculation is worth its cost.
 _LAYERS = 8
 # More would repeat these: the odd multiples of one turn in `PERIOD` places, up to half a turn.
