@@ -63,6 +63,8 @@ LLAMA_8B = Shape(
     rope_theta=500000.0,
     dtype="bfloat16",
 )
+#: Ids that EAGLE3 heads for it know.
+HEAD_VOCABULARY = 32000
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ class ConstructedPair(ModelPair):
     """Constructed models, and what they will do."""
 
     rule: Rule
+    #: The target's.
+    shape: Shape
 
     def next_token(self, token: int) -> int:
         """Return what the target says after ``token``; see `Rule.next_token`."""
@@ -152,6 +154,7 @@ def constructed_pair(
         standalone=cached(cache, "constructed-standalone", recipe, build_standalone),
         eagle3=cached(cache, "constructed-eagle3", recipe, build_eagle3),
         rule=rule,
+        shape=shape,
     )
 
 

@@ -1,6 +1,8 @@
 """Constructed pairs of other sizes: several kinds, bf16, a head that knows a part of the ids."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from safetensors.torch import load_file
 
 from sglang_dynspec_cpu import checkpoint, constructed
 from sglang_dynspec_cpu.checkpoint import Shape
-from sglang_dynspec_cpu.rule import Kind, Phase
+from sglang_dynspec_cpu.rule import Kind, Phase, Rule
 
 KINDS = (
     Kind(name="even", phases=(Phase(share=1.0, agreement=(0.7,)),)),
@@ -119,6 +121,16 @@ def test_the_configuration_says_the_shape(pair):
         found = [config[name] for name in ("num_hidden_layers", "rope_theta", "torch_dtype")]
         assert found == [layers, 500000.0, "bfloat16"]
         assert [config["head_dim"], config["num_key_value_heads"]] == [32, 2]
+
+
+def test_the_kinds_are_as_the_benchmarks_page_says():
+    rule = Rule(kinds=constructed.KINDS)
+    page = (Path(__file__).parents[2] / "benchmarks" / "README.md").read_text()
+    for kind in constructed.KINDS:
+        first, second, third = rule.acceptance(kind.name, {3: 1})
+        tokens = 1 + first + first * second + first * second * third
+        row = f"| {first:.2f}, {second:.2f}, {third:.2f} | {tokens:.2f} |"
+        assert re.search(rf"\| `{kind.name}` \|.*{re.escape(row)}", page), row
 
 
 def test_other_drafts_have_the_same_target(tmp_path):

@@ -8,6 +8,7 @@ and differ in sizes alone.
 import json
 import random
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from statistics import fmean
 
@@ -42,14 +43,14 @@ class Sizes:
 def load(pair, kinds, requests, prompts, answers, *, prefix=0, seed=0):
     """Draw requests of kinds in turn, most of which begin as others do where there is a prefix."""
     draw = random.Random(seed)
-    rule = pair.rule
-    beginnings = [[], *(rule.prompt(kind, prefix, draw) for kind in kinds * 2 if prefix)]
+    prompt = partial(pair.rule.prompt, draw=draw, vocabulary=pair.shape.vocabulary)
+    beginnings = [[], *(prompt(kind, prefix) for kind in kinds * 2 if prefix)]
     input_ids, sampling = [], []
     for number in range(requests):
         begin = draw.choice(beginnings) if number % 4 else []
         length = max(draw.randint(*prompts), len(begin) + 2)
         kind = kinds[number % len(kinds)]
-        input_ids.append(tuple(rule.prompt(kind, length, draw, prefix=begin)))
+        input_ids.append(tuple(prompt(kind, length, prefix=begin)))
         sampling.append(
             {"temperature": 0, "ignore_eos": True, "max_new_tokens": draw.randint(*answers)}
         )
