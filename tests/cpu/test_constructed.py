@@ -151,7 +151,7 @@ def test_ids_that_do_not_fit_are_refused(tmp_path, vocabulary, known):
 
 def test_a_large_model_is_written_in_a_file_per_layer(tmp_path, monkeypatch):
     shared = torch.arange(6.0)
-    weights = {"norm": torch.ones(3), "model.layers.0.a": shared, "model.layers.11.a": shared}
+    weights = {"norm": torch.ones(3), "model.layers.1.a": shared, "model.layers.11.a": shared}
     monkeypatch.setattr(checkpoint, "_LARGE", 60)
     shape = Shape(vocabulary=259, layers=2)
     checkpoint.write_checkpoint(tmp_path, shape, weights)
@@ -159,7 +159,7 @@ def test_a_large_model_is_written_in_a_file_per_layer(tmp_path, monkeypatch):
     assert index["metadata"]["total_size"] == 60
     assert index["weight_map"] == {
         "norm": "model-00001-of-00003.safetensors",
-        "model.layers.0.a": "model-00002-of-00003.safetensors",
+        "model.layers.1.a": "model-00002-of-00003.safetensors",
         "model.layers.11.a": "model-00003-of-00003.safetensors",
     }
     assert len(list(tmp_path.glob("*.safetensors"))) == 3
