@@ -86,13 +86,10 @@ def random_pair(options: argparse.Namespace) -> Pair:
 def known_pair(options: argparse.Namespace) -> Pair:
     """The constructed pair: layers that compute as usual, drafts that are right by a rule."""
     from sglang_dynspec_cpu.checkpoint import HEAD_VOCABULARY, LLAMA_8B
-    from sglang_dynspec_cpu.constructed import KINDS, constructed_pair
+    from sglang_dynspec_cpu.constructed import KINDS, MEMORY, constructed_pair
 
-    built = (
-        constructed_pair(kinds=KINDS)
-        if options.tiny
-        else constructed_pair(kinds=KINDS, shape=LLAMA_8B, draft_vocabulary=HEAD_VOCABULARY)
-    )
+    sizes = {} if options.tiny else {"shape": LLAMA_8B, "draft_vocabulary": HEAD_VOCABULARY}
+    built = constructed_pair(kinds=KINDS, memory=MEMORY, **sizes)
     rule = built.rule
     kinds = options.kinds or [kind.name for kind in rule.kinds]
 

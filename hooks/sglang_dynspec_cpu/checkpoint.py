@@ -24,7 +24,14 @@ from torch import Tensor
 from sglang_dynspec_cpu.tokenizer import BOS_ID, EOS_ID, write_tokenizer
 
 # The modules that decide what becomes of a recipe.
-_BUILDERS = ("checkpoint.py", "constructed.py", "models.py", "rule.py", "tokenizer.py")
+_BUILDERS = (
+    "checkpoint.py",
+    "constructed.py",
+    "models.py",
+    "rule.py",
+    "tokenizer.py",
+    "waves.py",
+)
 
 Weights = dict[str, Tensor]
 

@@ -5,21 +5,19 @@ The target says ``next(t)`` after token ``t``, whatever came before, and the dra
 something wrong, as a `Rule` has it. So every answer and the number of accepted drafts of a round
 follow from a token.
 
-How a Llama comes to do that: place ``n`` of a cycle has the embedding ``e_n``, a vector of cosines
-and sines of ``n`` times some frequencies, beside a constant. Each kind's cycle begins at phases of
-its own. Attention and MLP compute as in any Llama, from random matrices, and add nothing, because
-their last matrices are zero. So the last hidden state is ``e_n``, and row ``next(t)`` of
-``lm_head`` is the embedding of ``t``: all embeddings are equally long, so the right row has the
-largest product.
+How a Llama comes to do that: ids have the vectors of `Waves`. Attention and MLP compute as in any
+Llama, from random matrices, and add nothing, because their last matrices are zero. So the last
+hidden state is the embedding, and row ``next(t)`` of ``lm_head`` is the embedding of ``t``: all are
+equally long, so the right row has the largest product.
 
 Such an embedding is moved one place on by a fixed rotation. An EAGLE3 head must do that to its own
 hidden state at every draft step: its MLP computes ``(rotation - 1) x``, with a gate that the
 constant component keeps constant.
 
-A model that is wrong or stale in its KV shows nothing here; use `models` for that.
+A model that is wrong or stale in its KV shows nothing of it, unless the models have a ``memory``:
+then the last layer of each looks so many tokens back, and a cache that is wrong there shows.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +35,8 @@ from sglang_dynspec_cpu.checkpoint import (
     write_checkpoint,
     write_eagle3_head,
 )
-from sglang_dynspec_cpu.rule import PERIOD, Kind, Phase, Rule
+from sglang_dynspec_cpu.rule import Kind, Phase, Rule
+from sglang_dynspec_cpu.waves import Waves
 
 #: Kinds that differ: drafts that are right alike everywhere; the less so, the deeper in a round;
 #: and by turns mostly and seldom, which changes every 32 tokens of an answer.
@@ -54,15 +53,15 @@ KINDS = (
     ),
 )
 
+#: Tokens back that a cache is looked at in. Any number does; this one is past all that a round or
+#: an upkeep pass writes at once.
+MEMORY = 16
+
 # Eight layers: the drafts have one, so speculation is worth its cost.
 _LAYERS = 8
-# More would repeat these: the odd multiples of one turn in `PERIOD` places, up to half a turn.
-_MOST_FREQUENCIES = PERIOD // 4
-# Logit of the right id; others are several times smaller. So far apart that sampling at a
-# temperature of 1 is greedy, too, and that nothing hangs on bf16's last bits.
-_LOGIT = 64.0
 # What a layer adds is the product of one of these with something.
 _OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+_ATTENTION = tuple(f"self_attn.{name}_proj.weight" for name in "qkvo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +100,7 @@ def constructed_pair(
     agreement: float = 0.5,
     seed: int = 0,
     kinds: Sequence[Kind] = (),
+    memory: int = 0,
     shape: Shape | None = None,
     draft_vocabulary: int | None = None,
 ) -> ConstructedPair:
@@ -113,6 +113,9 @@ def constructed_pair(
             kinds.
         seed: Decides which ids these are.
         kinds: Kinds of requests; empty for a single one.
+        memory: How many tokens back all the models look, and say something else where they do not
+            find in their KV cache what should be there; 0 for models that no cache can mislead.
+            Prompts must have been walking for so long: see `Rule.prompt`.
         shape: The target's sizes, eight layers or more; the drafts have one layer of them. None for
             eight small layers in fp32.
         draft_vocabulary: Ids that the EAGLE3 head knows, the first ones; None for all.
@@ -124,7 +127,7 @@ def constructed_pair(
         ValueError: When ``agreement`` is not a share, or the rule's ids do not fit a vocabulary.
     """
     alike = Kind(name="alike", phases=(Phase(share=1.0, agreement=(agreement,)),))
-    rule = Rule(kinds=tuple(kinds) or (alike,), seed=seed)
+    rule = Rule(kinds=tuple(kinds) or (alike,), seed=seed, memory=memory)
     if shape is None:
         # A multiple of 64, to which SGLang pads a vocabulary anyway.
         shape = Shape(vocabulary=-(-rule.vocabulary // 64) * 64, layers=_LAYERS)
@@ -138,16 +141,16 @@ def constructed_pair(
     places, following, drafted = _tables(rule)
 
     def build_target(directory: Path) -> None:
-        write_checkpoint(directory, shape, _llama(shape, places, following))
+        write_checkpoint(directory, shape, _llama(shape, places, following, memory))
 
     def build_standalone(directory: Path) -> None:
-        write_checkpoint(directory, one, _llama(one, places, drafted))
+        write_checkpoint(directory, one, _llama(one, places, drafted, memory))
 
     def build_eagle3(directory: Path) -> None:
-        write_eagle3_head(directory, one, _head(one, places, drafted, known))
+        write_eagle3_head(directory, one, _head(one, places, drafted, memory, known))
 
     # Whatever the drafts say, the target is the same.
-    target = f"constructed-target-{len(rule.kinds)}"
+    target = f"constructed-target-{len(rule.kinds)}-{memory}"
     recipe = ConstructedRecipe(rule=rule, shape=one, draft_vocabulary=known)
     return ConstructedPair(
         target=cached(cache, target, shape, build_target),
@@ -165,60 +168,10 @@ def _tables(rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
     return torch.tensor(cycles), torch.tensor(following), torch.tensor(rule.drafted())
 
 
-class _Waves:
-    """
-    The embeddings of places.
-
-    Attributes:
-        embedding: Of each place, ``[kinds, PERIOD, hidden]`` fp64, all of length sqrt(hidden),
-            which RMSNorm keeps.
-        rotation: Moves one place on, ``[hidden, hidden]`` fp64: ``embedding @ rotation.T``.
-        waves: How many of the components, the first ones, are cosines and sines.
-    """
-
-    def __init__(self, kinds: int, hidden: int) -> None:
-        generator = Generator().manual_seed(0)
-        frequencies = min(hidden // 2 - 1, _MOST_FREQUENCIES)
-        # Odd frequencies: each pair of places differs in all of them.
-        odd = torch.randperm(_MOST_FREQUENCIES, generator=generator)[:frequencies] * 2 + 1
-        step = 2 * math.pi * odd.double() / PERIOD
-        start = 2 * math.pi * torch.rand(kinds, 1, frequencies, generator=generator).double()
-        angles = start + torch.arange(PERIOD).double().unsqueeze(1) * step
-        self.waves = 2 * frequencies
-        constant = torch.ones(kinds, PERIOD, hidden - self.waves)
-        embedding = torch.cat([angles.cos(), angles.sin(), constant], dim=2)
-        self.embedding = embedding * hidden**0.5 / embedding[0, 0].norm()
-        cosine, sine = torch.diag(step.cos()), torch.diag(step.sin())
-        self.rotation = torch.eye(hidden, dtype=torch.float64)
-        self.rotation[: self.waves, : self.waves] = torch.cat(
-            [torch.cat([cosine, -sine], dim=1), torch.cat([sine, cosine], dim=1)]
-        )
-
-
 def _dtype(shape: Shape) -> torch.dtype:
     found = getattr(torch, shape.dtype)
     assert isinstance(found, torch.dtype)  # noqa: S101 - tells the type checker
     return found
-
-
-def _embeddings(shape: Shape, places: Tensor, waves: _Waves) -> Tensor:
-    """Return the embedding of each id, ``[vocabulary, hidden]``."""
-    embedding = waves.embedding.to(_dtype(shape))
-    # Ids of no cycle are followed by the first one's beginning.
-    embeddings = embedding[0, -1].repeat(shape.vocabulary, 1)
-    embeddings[places] = embedding
-    return embeddings
-
-
-def _lm_head(shape: Shape, following: Tensor, waves: _Waves, vocabulary: int) -> Tensor:
-    """Return the matrix that turns the embedding of each place into its following id."""
-    # The constant would raise all logits alike, and cost bf16 bits.
-    rows = waves.embedding.clone()
-    rows[..., waves.waves :] = 0
-    rows *= _LOGIT / rows[0, 0].dot(waves.embedding[0, 0])
-    head = torch.zeros(vocabulary, shape.hidden, dtype=_dtype(shape))
-    head[following] = rows.to(head.dtype)
-    return head
 
 
 def _idle_layer(shape: Shape, *, inputs: int | None = None) -> Weights:
@@ -236,22 +189,31 @@ def _idle_layer(shape: Shape, *, inputs: int | None = None) -> Weights:
     return weights
 
 
-def _llama(shape: Shape, places: Tensor, following: Tensor) -> Weights:
+def _llama(shape: Shape, places: Tensor, following: Tensor, memory: int) -> Weights:
     """Return a Llama that says the following id after each place's."""
-    waves = _Waves(len(places), shape.hidden)
-    weights = {
-        "model.embed_tokens.weight": _embeddings(shape, places, waves),
-        "model.norm.weight": torch.ones(shape.hidden, dtype=_dtype(shape)),
-        "lm_head.weight": _lm_head(shape, following, waves, shape.vocabulary),
-    }
+    dtype = _dtype(shape)
+    waves = Waves(len(places), shape.hidden)
     # One layer's matrices serve all: at real sizes it takes minutes to draw them.
     layer = _idle_layer(shape)
-    for number in range(shape.layers):
-        weights |= {f"model.layers.{number}.{name}": weight for name, weight in layer.items()}
-    return weights
+    layers = [layer] * (shape.layers - 1) + [dict(layer)]
+    if memory:
+        # The last one, so that EAGLE3's captured hidden states do not depend on it.
+        for name in _ATTENTION:
+            layers[-1][name] = layer[name].clone()
+        waves.look_back(layers[-1], shape, memory)
+    return {
+        "model.embed_tokens.weight": waves.embeddings(places, shape.vocabulary, dtype),
+        "model.norm.weight": torch.ones(shape.hidden, dtype=dtype),
+        "lm_head.weight": waves.lm_head(following, shape.vocabulary, dtype),
+        **{
+            f"model.layers.{number}.{name}": weight
+            for number, each in enumerate(layers)
+            for name, weight in each.items()
+        },
+    }
 
 
-def _head(shape: Shape, places: Tensor, following: Tensor, vocabulary: int) -> Weights:
+def _head(shape: Shape, places: Tensor, following: Tensor, memory: int, vocabulary: int) -> Weights:
     """
     Return an EAGLE3 head that says the following id after each place's.
 
@@ -259,9 +221,11 @@ def _head(shape: Shape, places: Tensor, following: Tensor, vocabulary: int) -> W
     step before; its MLP moves that on by one place.
     """
     hidden, dtype = shape.hidden, _dtype(shape)
-    waves = _Waves(len(places), hidden)
-    gate = silu(waves.embedding[0, 0, -1])
+    waves = Waves(len(places), hidden)
+    gate = silu(waves.constant)
     layer = _idle_layer(shape, inputs=2 * hidden)
+    if memory:
+        waves.look_back(layer, shape, memory)
     # The rows of the MLP that count; the others compute as usual.
     move = (waves.rotation - torch.eye(hidden, dtype=torch.float64)) / gate
     layer["mlp.up_proj.weight"][:hidden] = move.to(dtype)
@@ -274,5 +238,5 @@ def _head(shape: Shape, places: Tensor, following: Tensor, vocabulary: int) -> W
         # The target's three captured hidden states are all the embedding: take the first.
         "fc.weight": torch.eye(hidden, 3 * hidden, dtype=dtype),
         "norm.weight": torch.ones(hidden, dtype=dtype),
-        "lm_head.weight": _lm_head(shape, following, waves, vocabulary),
+        "lm_head.weight": waves.lm_head(following, vocabulary, dtype),
     }

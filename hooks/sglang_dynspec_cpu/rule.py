@@ -54,6 +54,7 @@ class Rule:
     Args:
         kinds: One or more; each has the next `PERIOD` of the text ids.
         seed: Decides after which ids drafts are right.
+        memory: How many ids of its cycle a prompt must end with, besides the last one.
 
     Raises:
         ValueError: When kinds are missing, share a name, or have phases that are no shares.
@@ -61,6 +62,7 @@ class Rule:
 
     kinds: tuple[Kind, ...]
     seed: int = 0
+    memory: int = 0
 
     def __post_init__(self) -> None:
         names = [kind.name for kind in self.kinds]
@@ -182,7 +184,7 @@ class Rule:
         prefix: Sequence[int] = (),
     ) -> list[int]:
         """
-        Draw a prompt of a kind: text ids of any kind, then one of its cycle.
+        Draw a prompt of a kind: text ids of any kind, then its cycle from some place on.
 
         Args:
             kind: Its name.
@@ -192,15 +194,18 @@ class Rule:
             prefix: What the prompt begins with.
 
         Raises:
-            ValueError: When there is no such kind, or the prefix leaves no room for the last id.
+            ValueError: When there is no such kind, or the length has no room for them.
         """
-        if len(prefix) >= length:
+        free = length - len(prefix) - self.memory - 1
+        if free < 0:
             raise ValueError(
-                f"expected a length above the prefix's {len(prefix)} ids; found {length}; raise it"
+                f"expected a length of the prefix's {len(prefix)} ids and {self.memory + 1} more; "
+                f"found {length}; raise it"
             )
-        last = FIRST_TEXT_ID + self._index(kind) * PERIOD + draw.randrange(PERIOD)
+        index, place = self._index(kind), draw.randrange(PERIOD)
         ids = range(FIRST_TEXT_ID, self.vocabulary if vocabulary is None else vocabulary)
-        return [*prefix, *(draw.choice(ids) for _ in range(length - len(prefix) - 1)), last]
+        walk = [self._id(index, place + step) for step in range(self.memory + 1)]
+        return [*prefix, *(draw.choice(ids) for _ in range(free)), *walk]
 
     def _index(self, name: str) -> int:
         names = [kind.name for kind in self.kinds]

@@ -145,7 +145,7 @@ def test_a_prompt_may_begin_as_others_do_and_hold_any_id():
     assert len(long) == 500
     assert max(long) > RULE.vocabulary
     assert len(RULE.prompt("even", 4, draw, prefix=prefix)) == 4
-    with pytest.raises(ValueError, match="above the prefix's 3 ids; found 3"):
+    with pytest.raises(ValueError, match="the prefix's 3 ids and 1 more; found 3"):
         RULE.prompt("even", 3, draw, prefix=prefix)
 
 

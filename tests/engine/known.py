@@ -48,7 +48,7 @@ def load(pair, kinds, requests, prompts, answers, *, prefix=0, seed=0):
     input_ids, sampling = [], []
     for number in range(requests):
         begin = draw.choice(beginnings) if number % 4 else []
-        length = max(draw.randint(*prompts), len(begin) + 2)
+        length = max(draw.randint(*prompts), len(begin) + pair.rule.memory + 2)
         kind = kinds[number % len(kinds)]
         input_ids.append(tuple(prompt(kind, length, prefix=begin)))
         sampling.append(
@@ -144,7 +144,7 @@ def estimates(engine, pair, kind, sizes, *, seed=0):
     check(engine)  # until the last round of what was before is accounted for
     already = len(path.read_text().splitlines()) if path.exists() else 0
     engine.play(mode="random", depths=list(LEARNED_FROM))
-    asked = load(pair, [kind], sizes.alike, (8, 64), sizes.alike_answers, seed=seed)
+    asked = load(pair, [kind], sizes.alike, (24, 64), sizes.alike_answers, seed=seed)
     done = asked.send(engine)
     check(engine)
     rates = [json.loads(line) for line in path.read_text().splitlines()[already:]]

@@ -4,7 +4,7 @@ The load of `tests/gpu/test_known_pair.py` on a tiny pair: tokens and acceptance
 
 import pytest
 
-from sglang_dynspec_cpu.constructed import KINDS, constructed_pair
+from sglang_dynspec_cpu.constructed import KINDS, MEMORY, constructed_pair
 from tests.engine import known
 from tests.engine.conftest import CHUNK, start
 
@@ -12,7 +12,7 @@ SIZES = known.Sizes(
     requests=30,
     chunk=CHUNK,
     prefix=48,
-    prompts=(4, 160),
+    prompts=(18, 160),
     answers=(4, 120),
     switches=200,
     alike=24,
@@ -24,7 +24,7 @@ CLOSE = 0.06
 
 @pytest.fixture(scope="module")
 def pair(models):
-    return constructed_pair(models, kinds=KINDS)
+    return constructed_pair(models, kinds=KINDS, memory=MEMORY)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sglang_dynspec_cpu.checkpoint import HEAD_VOCABULARY, LLAMA_8B
-from sglang_dynspec_cpu.constructed import KINDS, constructed_pair
+from sglang_dynspec_cpu.constructed import KINDS, MEMORY, constructed_pair
 from tests.engine import known
 from tests.gpu.conftest import GpuEngine
 
@@ -22,7 +22,7 @@ SIZES = known.Sizes(
     requests=200,
     chunk=512,
     prefix=384,
-    prompts=(8, 1600),
+    prompts=(24, 1600),
     answers=(16, 1200),
     switches=2000,
     alike=128,
@@ -58,7 +58,9 @@ def tell(**figures):
 @pytest.fixture(scope="module")
 def pair():
     # In the user's cache: 20 GB, which the benchmarks use as well.
-    return constructed_pair(kinds=KINDS, shape=LLAMA_8B, draft_vocabulary=HEAD_VOCABULARY)
+    return constructed_pair(
+        kinds=KINDS, memory=MEMORY, shape=LLAMA_8B, draft_vocabulary=HEAD_VOCABULARY
+    )
 
 
 @pytest.fixture(scope="module")
