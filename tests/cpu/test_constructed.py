@@ -1,6 +1,7 @@
 """Constructed pairs of other sizes: several kinds, bf16, a head that knows a part of the ids."""
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -105,6 +106,36 @@ def test_layers_compute_as_usual_and_add_nothing(pair):
     # The rows of the MLP that move nothing compute as well.
     for name in ("gate_proj", "up_proj"):
         assert float(head[f"midlayer.mlp.{name}.weight"][SHAPE.hidden :].float().std()) > 0.06
+
+
+@pytest.mark.parametrize("model", ["target", "standalone"])
+def test_a_model_with_a_memory_says_something_else_where_its_cache_is_wrong(tmp_path, model):
+    """By transformers' Llama, whose attention is not ours."""
+    from transformers import LlamaForCausalLM
+
+    memory, answer = 7, 60
+    pair = constructed.constructed_pair(tmp_path, kinds=KINDS, shape=SHAPE, memory=memory)
+    said = {"target": pair.next_token, "standalone": pair.draft_token}[model]
+    llama = LlamaForCausalLM.from_pretrained(getattr(pair, model), dtype=torch.bfloat16)
+    draw = random.Random(4)
+    for kind, length in [("even", memory + 1), ("fading", 30), ("even", 900)]:
+        prompt = pair.rule.prompt(kind, length, draw, vocabulary=SHAPE.vocabulary)
+        text = [*prompt, *pair.rule.answer(prompt[-1], answer)]
+        with torch.no_grad():
+            logits = llama(torch.tensor([text])).logits[0, length - 1 :]
+            assert_said(logits, [said(token) for token in text[length - 1 :]])
+            # The cache of what was said so far, with another token's values in one place.
+            middle = length + answer // 2
+            cache = llama(torch.tensor([text[:middle]]), use_cache=True).past_key_values
+            values = cache.layers[-1].values
+            values[:, :, middle - 3] = values[:, :, middle - 4]
+            rest = llama(torch.tensor([text[middle:]]), past_key_values=cache).logits[0]
+        right = [
+            int(logit.argmax()) == said(token)
+            for logit, token in zip(rest, text[middle:], strict=True)
+        ]
+        assert right.index(False) == memory - 3
+        assert right.count(False) == 1
 
 
 def test_a_head_may_know_the_first_ids_alone(pair):

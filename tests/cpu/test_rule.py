@@ -149,6 +149,18 @@ def test_a_prompt_may_begin_as_others_do_and_hold_any_id():
         RULE.prompt("even", 3, draw, prefix=prefix)
 
 
+def test_a_prompt_walks_for_as_long_as_the_models_remember():
+    rule = replace(RULE, memory=3)
+    prompt = rule.prompt("fading", 10, random.Random(2), prefix=[7, 8, 9])
+    assert len(prompt) == 10
+    assert prompt[-3:] == rule.answer(prompt[-4], 3)
+    assert rule.kind_of(prompt[-4]) == 1
+    assert prompt[-4] != rule.next_token(prompt[-5])
+    assert len(rule.prompt("fading", 4, random.Random(2))) == 4
+    with pytest.raises(ValueError, match="0 ids and 4 more; found 3"):
+        rule.prompt("fading", 3, random.Random(2))
+
+
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [
