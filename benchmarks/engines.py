@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -13,11 +13,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shapes import HEAD, TARGET
+import pairs
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
 #: Prompt tokens of requests whose decoding is measured, and of those whose prefill is.
 PROMPT, LONG_PROMPT = 128, 1024
@@ -39,7 +38,7 @@ STOCK = {
 STOCK_OFF = {"1": {"candidate_steps": [0]}, "100000": {"candidate_steps": [3]}}
 
 
-def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
+def engine_arguments(name: str, options: argparse.Namespace, pair: pairs.Pair) -> dict[str, Any]:
     """
     Arguments of one engine.
 
@@ -47,10 +46,10 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
         name: ``plain``, ``plain_again``, ``ours``, ``auto``, ``auto_warm``, ``fixed_<depth>``,
             ``stock``, ``stock_off`` or ``stock_off_cold``.
         options: The options of the benchmark.
+        pair: What it serves.
     """
     arguments: dict[str, Any] = {
-        "model_path": model_directory("target", TARGET),
-        "load_format": "dummy",
+        "model_path": str(pair.target),
         "skip_tokenizer_init": True,
         "attention_backend": options.backend,
         "sampling_backend": "pytorch",
@@ -64,6 +63,7 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "log_level": "info",
         "random_seed": 1,
         "grammar_backend": "none",
+        **pair.arguments,
     }
     if not name.startswith("plain"):
         steps = max(options.depths) if name in {"ours", *DECIDING} else 3
@@ -71,11 +71,11 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
             steps = int(name.removeprefix("fixed_"))
         arguments |= {
             "speculative_algorithm": "EAGLE3",
-            "speculative_draft_model_path": model_directory("draft", HEAD),
-            "speculative_draft_load_format": "dummy",
+            "speculative_draft_model_path": str(pair.draft),
             "speculative_num_steps": steps,
             "speculative_eagle_topk": 1,
             "speculative_num_draft_tokens": steps + 1,
+            **pair.draft_arguments,
         }
     if name.startswith("stock"):
         schedule = STOCK_OFF if name.startswith("stock_off") else STOCK
@@ -83,16 +83,14 @@ def engine_arguments(name: str, options: argparse.Namespace) -> dict[str, Any]:
         path.write_text(json.dumps(schedule))
         arguments |= {"speculative_adaptive": True, "speculative_adaptive_config": str(path)}
     if options.tiny:
-        arguments = tiny(arguments)
+        arguments = tiny(arguments, pair)
     return arguments
 
 
-def tiny(arguments: dict[str, Any]) -> dict[str, Any]:
+def tiny(arguments: dict[str, Any], pair: pairs.Pair) -> dict[str, Any]:
     """The same engine on the CPU with a tiny model, to rehearse the benchmark."""
     from sglang_dynspec_cpu.environment import engine_args
-    from sglang_dynspec_cpu.models import build
 
-    pair = build("random", None)
     speculates = "speculative_algorithm" in arguments
     ours = {
         key: value
@@ -102,16 +100,9 @@ def tiny(arguments: dict[str, Any]) -> dict[str, Any]:
     base = engine_args(
         pair.target,
         algorithm="EAGLE3" if speculates else None,
-        draft_path=pair.draft("EAGLE3") if speculates else None,
+        draft_path=pair.draft if speculates else None,
     )
     return {**base, **ours, "max_running_requests": arguments["max_running_requests"]}
-
-
-def model_directory(name: str, config: dict[str, Any]) -> str:
-    path = Path(tempfile.gettempdir()) / f"serve_modes_{name}"
-    path.mkdir(exist_ok=True)
-    (path / "config.json").write_text(json.dumps(config))
-    return str(path)
 
 
 # --- in the engine's process: a JSON line in, a JSON line out
@@ -148,7 +139,8 @@ def serve(name: str, options: argparse.Namespace) -> None:
     import sglang
 
     begin = time.time()
-    engine = sglang.Engine(**engine_arguments(name, options))
+    pair = pairs.chosen(options)
+    engine = sglang.Engine(**engine_arguments(name, options, pair))
     loop = asyncio.get_event_loop()
     if name == "auto_warm":
         from sglang_dynspec_hooks.launch.warm_up import warm_up
@@ -159,7 +151,12 @@ def serve(name: str, options: argparse.Namespace) -> None:
     print(json.dumps({"up": time.time() - begin}), file=out)
     for line in sys.stdin:
         request = json.loads(line)
-        handler = {"set": set_state, "state": get_state, "prefill": prefill, "decode": decode}
+        handler = {
+            "set": set_state,
+            "state": get_state,
+            "prefill": functools.partial(prefill, pair=pair),
+            "decode": functools.partial(decode, pair=pair),
+        }
         answer = loop.run_until_complete(handler[request.pop("do")](engine, **request))
         print(json.dumps(answer), file=out)
     engine.shutdown()
@@ -181,12 +178,12 @@ async def get_state(engine: Any) -> dict[str, Any]:
     return {"dynspec": state.get("dynspec"), "memory": state.get("memory_usage")}
 
 
-async def prefill(engine: Any) -> dict[str, float]:
+async def prefill(engine: Any, *, pair: pairs.Pair) -> dict[str, float]:
     """Seconds to the first token: of one long prompt alone, and of a batch of them."""
     params = {"temperature": 0, "max_new_tokens": 1}
 
     async def seconds(count: int) -> float:
-        prompts = list(draw_prompts(count, LONG_PROMPT, seed=count))
+        prompts = pair.prompts(count, LONG_PROMPT, count)
         begin = time.perf_counter()
         await engine.async_generate(input_ids=prompts, sampling_params=params)
         return time.perf_counter() - begin
@@ -198,17 +195,21 @@ async def prefill(engine: Any) -> dict[str, float]:
     }
 
 
-async def decode(engine: Any, concurrency: int, first: int, last: int) -> dict[str, float]:
+async def decode(
+    engine: Any, concurrency: int, first: int, last: int, *, pair: pairs.Pair
+) -> dict[str, Any]:
     """Seconds per token of a streamed request while ``concurrency`` requests decode."""
-    prompts = list(draw_prompts(concurrency, PROMPT, seed=concurrency))
+    prompts = pair.prompts(concurrency, PROMPT, concurrency)
     params = {"temperature": 0, "max_new_tokens": last + 16, "ignore_eos": True}
     begin = time.perf_counter()
 
-    async def crowd() -> None:
-        if concurrency > 1:
-            await engine.async_generate(input_ids=prompts[1:], sampling_params=params)
+    async def crowd() -> list[list[int]]:
+        if concurrency == 1:
+            return []
+        done = await engine.async_generate(input_ids=prompts[1:], sampling_params=params)
+        return [answer["output_ids"] for answer in done]
 
-    async def probe() -> tuple[float, float, int, int]:
+    async def probe() -> tuple[float, float, int, int, list[int]]:
         # After the crowd, so that the whole crowd is prefilled before the probe decodes.
         await asyncio.sleep(0.002)
         stream = await engine.async_generate(
@@ -222,21 +223,16 @@ async def decode(engine: Any, concurrency: int, first: int, last: int) -> dict[s
                 start, at_start = now, tokens
             if tokens <= last:
                 end, at_end = now, tokens
-        return start, end, at_start, at_end
+        return start, end, at_start, at_end, part["output_ids"]
 
-    _, (start, end, at_start, at_end) = await asyncio.gather(crowd(), probe())
+    answers, (start, end, at_start, at_end, own) = await asyncio.gather(crowd(), probe())
     period = (end - start) / (at_end - at_start)
     return {
         "tok_s": concurrency / period,
         "period_ms": 1e3 * period,
         "wall_s": time.perf_counter() - begin,
+        "differing": pair.differing(prompts, [own, *answers]),
     }
-
-
-def draw_prompts(count: int, length: int, seed: int) -> Iterator[list[int]]:
-    draw = random.Random(seed)
-    for _ in range(count):
-        yield [draw.randrange(3, 250) for _ in range(length)]
 
 
 # --- in the benchmark's process
@@ -245,16 +241,16 @@ def draw_prompts(count: int, length: int, seed: int) -> Iterator[list[int]]:
 class Child:
     """An engine's process."""
 
-    def __init__(self, name: str, options: argparse.Namespace, arguments: list[str]) -> None:
+    def __init__(
+        self, name: str, options: argparse.Namespace, arguments: list[str], pair: pairs.Pair
+    ) -> None:
         self.name = name
         here = str(Path(__file__).parent)
-        environment = dict(
-            os.environ,
-            SGLANG_SIMULATE_ACC_LEN=str(options.accepted),
-            PYTHONPATH=os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])]),
-        )
-        if options.tiny:
-            del environment["SGLANG_SIMULATE_ACC_LEN"]
+        environment = {
+            **os.environ,
+            **pair.environment,
+            "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
         log = Path(options.logs, f"{name}.log").open("w")
         self.process = subprocess.Popen(
             [sys.executable, sys.argv[0], *arguments, "--serve", name],

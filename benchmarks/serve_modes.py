@@ -9,8 +9,8 @@ Every mode is an engine of its own process, all of them alive at once so that re
 it runs. ``--engines`` adds this plugin deciding for itself (``auto``; ``auto_warm`` after its
 warm-up), and SGLang's own speculation at fixed depths (``fixed_1``) or with its adaptive option
 (``stock``; ``stock_off`` holds it at zero steps, ``stock_off_cold`` also skips its draft-extend).
-Weights are random with the shapes of Llama-3.1-8B and an EAGLE3 head, which is fine for speed;
-``SGLANG_SIMULATE_ACC_LEN`` fixes the mean accepted length of speculative rounds.
+``--pair`` has the shapes of Llama-3.1-8B and an EAGLE3 head: ``random`` weights, whose accepted
+length ``SGLANG_SIMULATE_ACC_LEN`` fixes, or the ``known`` pair, whose drafts and answers are known.
 
 Decoding: the cadence of one request's tokens while C requests decode, from its token ``--first`` to
 its token ``--last``, once all C are in the batch. Prefill is measured apart: the time to the first
@@ -29,6 +29,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pairs
 from engines import DECIDING, NAMED, PROMPT, Child, serve
 from switching import STRETCH, switch_costs
 
@@ -62,13 +63,15 @@ def modes(options: argparse.Namespace) -> dict[str, tuple[str, int | None, int |
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
     Path(options.logs).mkdir(parents=True, exist_ok=True)
-    children = {name: Child(name, options, sys.argv[1:]) for name in options.engines}
+    pair = pairs.chosen(options)
+    children = {name: Child(name, options, sys.argv[1:], pair) for name in options.engines}
     for name, child in children.items():
         print(f"{name} up in {child.answer()['up']:.0f} s", flush=True)
     while options.wait_for and not Path(options.wait_for).exists():
         time.sleep(0.5)
     prefill = prefill_figures(children, options)
     samples: Samples = {mode: {} for mode in modes(options)}
+    differing = dict.fromkeys(samples, 0)
     chosen: dict[int, dict[str, dict[str, int]]] = {}
     before = depths_run(children)
     for concurrency in options.concurrency:
@@ -80,6 +83,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 done = child.ask(
                     "decode", concurrency=concurrency, first=options.first, last=options.last
                 )
+                differing[mode] += done["differing"]
                 if repeat:  # the first is a warm-up
                     samples[mode].setdefault(concurrency, []).append(done["tok_s"])
         after = depths_run(children)
@@ -89,7 +93,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
         }
         before = after
         print(row(concurrency, samples), chosen[concurrency] or "", flush=True)
-        found = {**results(options, samples, prefill), "auto_rounds": chosen}
+        found = {**results(options, pair, samples, prefill), "auto_rounds": chosen}
+        found["differing_tokens"] = differing if pair.answer else None
         save(found, options)
     switching: list[dict[str, Any]] = []
     for concurrency in options.switching:
@@ -112,13 +117,13 @@ def depths_run(children: dict[str, Child]) -> dict[str, dict[str, int]]:
 
 
 def results(
-    options: argparse.Namespace, samples: Samples, prefill: dict[str, dict[str, float]]
+    options: argparse.Namespace, pair: pairs.Pair, samples: Samples, prefill: dict[str, Any]
 ) -> dict[str, Any]:
     """What is known so far: a run that is cut short keeps what it has measured."""
     return {
         "what": __doc__.strip().splitlines()[0],
-        "weights": "random; shapes of Llama-3.1-8B and an EAGLE3 head",
-        "simulated_accepted_length": options.accepted,
+        "weights": pair.weights,
+        "acceptance": pair.acceptance,
         "backend": options.backend,
         "prompt_tokens": PROMPT,
         "cadence_tokens": [options.first, options.last],
@@ -261,7 +266,9 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
     parser.add_argument("--depths", type=int, nargs="+", default=[0, 1, 3])
     parser.add_argument("--repeats", type=int, default=5, help="at least 2")
-    parser.add_argument("--accepted", type=float, default=2.6)
+    parser.add_argument("--pair", choices=pairs.PAIRS, default="random")
+    parser.add_argument("--accepted", type=float, default=2.6, help="of the random pair")
+    parser.add_argument("--kinds", nargs="+", help="of the known pair's requests; all by default")
     parser.add_argument("--first", type=int, default=40)
     parser.add_argument("--last", type=int, default=160)
     parser.add_argument("--off-tax-only", action="store_true", help="leave our other depths out")

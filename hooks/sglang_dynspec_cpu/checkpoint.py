@@ -1,5 +1,5 @@
 """
-Checkpoints of tiny Llama models and EAGLE3 heads, and the cache they are kept in.
+Checkpoints of built Llama models and EAGLE3 heads, and the cache they are kept in.
 
 A checkpoint is built by code from a recipe, a frozen dataclass of plain values that decides every
 weight. It is kept in a directory named by the hash of recipe and code, so it is built once.
@@ -9,9 +9,11 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,25 @@ from torch import Tensor
 from sglang_dynspec_cpu.tokenizer import BOS_ID, EOS_ID, write_tokenizer
 
 # The modules that decide what becomes of a recipe.
-_BUILDERS = ("checkpoint.py", "constructed.py", "models.py", "tokenizer.py")
+_BUILDERS = (
+    "checkpoint.py",
+    "constructed.py",
+    "models.py",
+    "rule.py",
+    "tokenizer.py",
+    "waves.py",
+)
 
 Weights = dict[str, Tensor]
+
+#: Bytes from which weights are written in several files, and how many of these at once.
+_LARGE, _WRITERS = 2**30, 8
+_LAYER = re.compile(r"layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of a Llama model or EAGLE3 head; all in fp32."""
+    """Sizes of a Llama model or EAGLE3 head."""
 
     vocabulary: int
     layers: int
@@ -39,6 +52,26 @@ class Shape:
     kv_heads: int = 2
     head_dim: int = 16
     context: int = 2048
+    rope_theta: float = 10000.0
+    #: Of all weights, by torch's name.
+    dtype: str = "float32"
+
+
+#: Llama-3.1-8B.
+LLAMA_8B = Shape(
+    vocabulary=128256,
+    layers=32,
+    hidden=4096,
+    intermediate=14336,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    context=131072,
+    rope_theta=500000.0,
+    dtype="bfloat16",
+)
+#: Ids that EAGLE3 heads for it know.
+HEAD_VOCABULARY = 32000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +154,31 @@ def _code_digest() -> "hashlib._Hash":
     return digest
 
 
+def configuration(shape: Shape, architecture: str = "LlamaForCausalLM") -> dict[str, Any]:
+    """Return a model's ``config.json``; ``architecture`` is SGLang's model class."""
+    return {
+        "architectures": [architecture],
+        "model_type": "llama",
+        "vocab_size": shape.vocabulary,
+        "num_hidden_layers": shape.layers,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "max_position_embeddings": shape.context,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": shape.rope_theta,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "torch_dtype": shape.dtype,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+    }
+
+
 def write_checkpoint(
     directory: Path,
     shape: Shape,
@@ -135,60 +193,65 @@ def write_checkpoint(
     Args:
         directory: An existing directory.
         shape: The model's sizes.
-        weights: Its weights by name.
+        weights: Its weights by name. A large model's go into a file per layer, at once, so that
+            layers may share tensors and an 8B model takes seconds.
         architecture: SGLang's model class.
         extra: More configuration keys.
     """
+    config = {**configuration(shape, architecture), **(extra or {})}
+    (directory / "config.json").write_text(json.dumps(config, indent=1))
+    _write_weights(directory, weights)
+    write_tokenizer(directory, shape.vocabulary, shape.context)
+
+
+def _write_weights(directory: Path, weights: Weights) -> None:
     from safetensors.torch import save_file
 
-    config = {
-        "architectures": [architecture],
-        "model_type": "llama",
-        "vocab_size": shape.vocabulary,
-        "num_hidden_layers": shape.layers,
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "head_dim": shape.head_dim,
-        "max_position_embeddings": shape.context,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "tie_word_embeddings": False,
-        "torch_dtype": "float32",
-        "bos_token_id": BOS_ID,
-        "eos_token_id": EOS_ID,
-        **(extra or {}),
+    size = sum(weight.numel() * weight.element_size() for weight in weights.values())
+    if size < _LARGE:
+        # Copies: tensors of one file may share no memory.
+        copies = {name: weight.clone().contiguous() for name, weight in weights.items()}
+        save_file(copies, str(directory / "model.safetensors"))
+        return
+    shards: dict[str, Weights] = {}
+    for name, weight in weights.items():
+        layer = _LAYER.search(name)
+        shards.setdefault(layer[1] if layer else "", {})[name] = weight.contiguous()
+    files = {
+        f"model-{number:05}-of-{len(shards):05}.safetensors": shard
+        for number, shard in enumerate(shards.values(), start=1)
     }
-    (directory / "config.json").write_text(json.dumps(config, indent=1))
-    contiguous = {name: weight.contiguous() for name, weight in weights.items()}
-    save_file(contiguous, str(directory / "model.safetensors"))
-    write_tokenizer(directory, shape.vocabulary, shape.context)
+    index = {
+        "metadata": {"total_size": size},
+        "weight_map": {name: file for file, shard in files.items() for name in shard},
+    }
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        # It lets go of Python's lock. A list, so that a failure is raised here.
+        list(pool.map(lambda file: save_file(files[file], str(directory / file)), files))
 
 
 def write_eagle3_head(directory: Path, shape: Shape, weights: Weights) -> None:
     """
-    Write an EAGLE3 head whose draft vocabulary is the target's.
+    Write an EAGLE3 head that knows the first of the target's ids, or all.
 
     Args:
         directory: An existing directory.
         shape: The head's sizes; one layer.
-        weights: Its weights, without the vocabulary maps.
+        weights: Its weights, without the vocabulary maps. Rows of ``lm_head.weight`` are ids.
     """
+    known = len(weights["lm_head.weight"])
     maps = {
         # Differences between target and draft ids, and which target ids have a draft id.
-        "d2t": torch.zeros(shape.vocabulary, dtype=torch.int64),
-        "t2d": torch.ones(shape.vocabulary, dtype=torch.bool),
+        "d2t": torch.zeros(known, dtype=torch.int64),
+        "t2d": torch.arange(shape.vocabulary) < known,
     }
     write_checkpoint(
         directory,
         shape,
         {**weights, **maps},
         architecture="LlamaForCausalLMEagle3",
-        extra={"draft_vocab_size": shape.vocabulary},
+        extra={"draft_vocab_size": known},
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from sglang_dynspec_cpu import checkpoint, constructed, models, tokenizer
+from sglang_dynspec_cpu import checkpoint, constructed, models, rule, tokenizer
 
 
 def weights_of(directory):
@@ -64,7 +64,7 @@ def test_a_shallow_draft_is_the_first_of_the_targets_layers(tmp_path):
 
 def test_a_checkpoint_is_built_once(tmp_path):
     built = []
-    recipe = constructed.ConstructedRecipe(agreement=0.25, seed=4)
+    recipe = checkpoint.Shape(vocabulary=512, layers=1)
     for _ in range(2):
         directory = checkpoint.cached(tmp_path, "once", recipe, built.append)
     assert len(built) == 1
@@ -77,7 +77,7 @@ def test_a_failed_build_leaves_nothing(tmp_path):
         (directory / "half").write_text("")
         raise OSError("disk full")
 
-    recipe = constructed.ConstructedRecipe(agreement=0.25, seed=4)
+    recipe = checkpoint.Shape(vocabulary=512, layers=1)
     with pytest.raises(OSError, match="disk full"):
         checkpoint.cached(tmp_path, "never", recipe, fail)
     assert list(tmp_path.iterdir()) == []
@@ -88,7 +88,7 @@ def _build_together(cache, barrier, queue):
         barrier.wait(30)
         (directory / "file").write_text("whole")
 
-    recipe = constructed.ConstructedRecipe(agreement=0.25, seed=4)
+    recipe = checkpoint.Shape(vocabulary=512, layers=1)
     queue.put(checkpoint.cached(cache, "both", recipe, build))
 
 
@@ -134,11 +134,11 @@ def pair(tmp_path_factory):
 
 def test_the_cycle_visits_every_text_id_once_and_no_special_one(pair):
     token, visited = tokenizer.FIRST_TEXT_ID, []
-    for _ in range(constructed.PERIOD):
+    for _ in range(rule.PERIOD):
         visited.append(token)
         token = pair.next_token(token)
     assert token == tokenizer.FIRST_TEXT_ID
-    assert len(set(visited)) == constructed.PERIOD
+    assert len(set(visited)) == rule.PERIOD
     assert min(visited) == tokenizer.FIRST_TEXT_ID
 
 
@@ -170,9 +170,9 @@ def test_the_eagle3_head_walks_on_by_itself(pair):
 @pytest.mark.parametrize("agreement", [0.0, 0.3, 1.0])
 def test_the_drafts_agree_on_the_share_that_was_asked_for(tmp_path, agreement):
     drafts = constructed.constructed_pair(tmp_path, agreement=agreement)
-    text = range(tokenizer.FIRST_TEXT_ID, tokenizer.FIRST_TEXT_ID + constructed.PERIOD)
+    text = range(tokenizer.FIRST_TEXT_ID, tokenizer.FIRST_TEXT_ID + rule.PERIOD)
     right = sum(drafts.next_token(token) == drafts.draft_token(token) for token in text)
-    assert right / constructed.PERIOD == pytest.approx(agreement, abs=1e-3)
+    assert right / rule.PERIOD == pytest.approx(agreement, abs=1e-3)
 
 
 def test_expected_acceptance_is_the_walk(pair):

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from sglang_dynspec_cpu.constructed import PERIOD, constructed_pair
+from sglang_dynspec_cpu.constructed import constructed_pair
+from sglang_dynspec_cpu.rule import PERIOD
 from sglang_dynspec_cpu.tokenizer import FIRST_TEXT_ID
 from tests.engine.conftest import start
 

@@ -1,4 +1,4 @@
-"""Engines on a GPU: small fp32 models, real streams, CUDA graphs. Run with ``-m gpu``."""
+"""Engines on a GPU: real streams, CUDA graphs, by default small fp32 models. Run ``-m gpu``."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from sglang_dynspec_cpu import scripted
 from sglang_dynspec_cpu.answers import Completion
+from sglang_dynspec_cpu.checkpoint import ModelPair
 from sglang_dynspec_cpu.models import GPU_SHAPE, random_pair
 from sglang_dynspec_cpu.process import EngineProcess
 
@@ -19,22 +20,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.gpu)
 
 
+#: SGLang's fused CUDA kernels know no fp32, and Triton would round its operands to TF32.
+EXACT = {"SGLANG_FORCE_FUSED_OP_BACKEND": "torch", "TRITON_F32_DEFAULT": "ieee"}
+
+
 class GpuEngine:
-    """A running engine on the GPU, with our plugin or, for reference, without speculation."""
+    """
+    A running engine on the GPU, with our plugin or, for reference, without speculation.
+
+    Args:
+        directory: The engine's own.
+        algorithm: None for an engine without speculation.
+        pair: What it serves; None for the small random models.
+        backend: SGLang's attention backend.
+        dtype: Of weights and KV; those of `pair` are converted.
+        noise: Of the random STANDALONE draft.
+        fused: Whether SGLang's fused kernels run, as in a server.
+        dynspec: Fields of `sglang_dynspec.enable` that win over the probed policy's.
+        **extra: Arguments of `sglang.Engine` that win over all.
+    """
 
     def __init__(
         self,
         directory: Path,
         *,
         algorithm: str | None,
+        pair: ModelPair | None = None,
         backend: str = "triton",
         dtype: str = "float32",
         noise: float = 0.04,
+        fused: bool = False,
+        dynspec: dict[str, Any] | None = None,
         **extra: Any,
     ) -> None:
         import sglang_dynspec
 
-        pair = random_pair(directory / "models", noise=noise, shape=GPU_SHAPE)
+        if pair is None:
+            pair = random_pair(directory / "models", noise=noise, shape=GPU_SHAPE)
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         arguments: dict[str, Any] = {
@@ -52,9 +74,11 @@ class GpuEngine:
             "log_level": "warning",
             **extra,
         }
-        # SGLang's fused CUDA kernels know no fp32, and Triton would round its operands to TF32.
-        os.environ["SGLANG_FORCE_FUSED_OP_BACKEND"] = "torch"
-        os.environ["TRITON_F32_DEFAULT"] = "ieee"
+        for name, value in EXACT.items():
+            if fused:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
         sglang_dynspec.disable()
         if algorithm is not None:
             arguments |= {
@@ -66,17 +90,19 @@ class GpuEngine:
             }
             dump = directory / "dump"
             dump.mkdir(exist_ok=True)
-            sglang_dynspec.enable(
-                policy="tests.engine.probes:Probed",
-                options={
+            fields: dict[str, Any] = {
+                "policy": "tests.engine.probes:Probed",
+                "options": {
                     "path": str(directory / scripted.FILE_NAME),
                     "report": str(directory / "calls.json"),
                     "dump": str(dump),
                     "synchronizing": "error",
                 },
-                depths=(0, 1, 3),
+                "depths": (0, 1, 3),
                 **scripted.UNBOUNDED,
-            )
+                **(dynspec or {}),
+            }
+            sglang_dynspec.enable(**fields)
         self._process = EngineProcess(arguments)
 
     def play(self, **script):
