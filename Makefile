@@ -40,7 +40,7 @@ demo: $(INSTALLED)  ## Serve tiny models on the CPU, switch between plain and sp
 
 .PHONY: test-real
 test-real: $(INSTALLED)  ## The real model at length, both loops; no part of `make test`.
-	$(call lane,$(BIN)/python -m pytest -p tests.no_skips -m real -s tests/engine/test_real.py)
+	$(call lane,$(BIN)/python -m pytest -p tests.no_skips -m real -s tests/engine/test_real.py tests/package)
 
 .PHONY: test
 test: $(INSTALLED)  ## Everything that CI runs; the log of test-engine comes last.
