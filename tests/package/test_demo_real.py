@@ -8,6 +8,7 @@ import asyncio
 import importlib.util
 import json
 import sysconfig
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,11 @@ def _send(events: list[str], status: int = 200) -> tuple[Answer, str, dict[str, 
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/generate"
         seen.append(json.loads(request.content))
-        return httpx.Response(status, text="".join(f"data: {event}\n\n" for event in events))
+        return httpx.Response(status, content=chunks())
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for event in events:
+            yield f"data: {event}\n\n".encode()
 
     async def send() -> Answer:
         transport = httpx.MockTransport(answer)
