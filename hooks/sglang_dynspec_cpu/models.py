@@ -9,7 +9,8 @@ EAGLE3 or EAGLE head is almost never right.
 A draft that costs as much as its target can never pay. `shallow_pair` has one that costs little: a
 target of many layers, of which all but the first add little, and a draft that is the first alone.
 
-The tests' other family, whose acceptance is known exactly, is in `constructed`.
+The tests' other family, whose acceptance is known exactly, is in `constructed`; a real model is in
+`smollm2`.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from sglang_dynspec_cpu.checkpoint import (
     write_eagle3_head,
 )
 from sglang_dynspec_cpu.constructed import constructed_pair
+from sglang_dynspec_cpu.smollm2.pair import smollm2_pair
 
 #: Noise at which a STANDALONE draft of depth 3 has 1.2 drafts accepted on average; without noise
 #: it is 1.6, not 3, for SGLang's STANDALONE draft never sees a request's first token.
@@ -83,10 +85,12 @@ def build(name: str, cache: Path | None = None) -> ModelPair:
 
     Args:
         name: ``random``: a random target and a STANDALONE draft that equals it; ``noisy``: with a
-            draft that agrees partly; ``constructed``: see `constructed`, at its defaults.
+            draft that agrees partly; ``constructed``: see `constructed`, at its defaults;
+            ``smollm2``: see `smollm2`.
         cache: Where checkpoints are kept; None for the user's cache directory.
 
     Raises:
+        ConfigError: When what ``smollm2`` needs is not installed.
         ValueError: For another name.
     """
     if name == "random":
@@ -95,8 +99,10 @@ def build(name: str, cache: Path | None = None) -> ModelPair:
         return random_pair(cache, noise=PARTLY_AGREEING)
     if name == "constructed":
         return constructed_pair(cache)
+    if name == "smollm2":
+        return smollm2_pair(cache)
     raise ValueError(
-        f"expected models random, noisy or constructed; found {name!r}; choose one of them"
+        f"expected models random, noisy, constructed or smollm2; found {name!r}; choose one of them"
     )
 
 

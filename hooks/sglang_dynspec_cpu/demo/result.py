@@ -12,6 +12,7 @@ from sglang_dynspec.cli.report import phase_table
 from sglang_dynspec.trace import Trace, read_trace
 from sglang_dynspec.trace.phases import Phase, PhaseRow, phase_rows
 from sglang_dynspec.trace.timeline import draw_timeline
+from sglang_dynspec_cpu.demo.kinds import KindRow, kind_rows, kind_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,8 @@ class Result:
     rows: list[PhaseRow]
     #: What the policy expected of each depth at the end of each phase.
     estimates: list[Estimate]
+    #: What became of the drafts by kind of prompt; empty where prompts are all of one kind.
+    kinds: list[KindRow]
     #: Requests sent, and how many of them were answered as the plain server answered.
     requests: int
     equal: int
@@ -86,6 +89,7 @@ class Result:
                 _estimate(trace, phase, load.concurrency)
                 for phase, load in zip(phases, ramp.phases, strict=True)
             ],
+            kinds=kind_rows(ramp),
             requests=len(ramp.requests),
             equal=len(ramp.requests) - len(differing),
             switches=state["switches"],
@@ -109,6 +113,7 @@ class Result:
                 | {"estimate": {str(depth): rate for depth, rate in estimate.rates.items()}}
                 for row, estimate in zip(self.rows, self.estimates, strict=True)
             ],
+            **({"kinds": [row.as_json() for row in self.kinds]} if self.kinds else {}),
             "trace": str(self.trace_path),
             "picture": str(self.picture),
             "logs": [str(path) for path in sorted(self.out.glob("*.log"))],
@@ -120,6 +125,8 @@ def print_result(result: Result) -> None:
     """Print the table, where the files are, and the verdict."""
     print_table(phase_table(result.trace, result.rows))
     print_table(_estimate_table(result.trace.header, result.estimates))
+    if result.kinds:
+        print_table(kind_table(result.kinds))
     typer.echo(f"switches   {result.switches}")
     if not result.switches:
         typer.echo(

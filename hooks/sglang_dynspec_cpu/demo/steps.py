@@ -55,3 +55,24 @@ class Steps:
             yield tell
         done = f": {latest}" if latest else ""
         self.say(f"done: {title}{done} ({time.monotonic() - began:.1f} s)")
+
+    @contextmanager
+    def stream(self, title: str) -> Iterator[Tell]:
+        """
+        Print a step whose own words are worth reading.
+
+        Args:
+            title: What is being done.
+
+        Yields:
+            A function that prints a piece of text as it is.
+        """
+        began = time.monotonic()
+        self.say(f"{title} ...")
+
+        def show(text: str) -> None:
+            # Without a spinner, which would be drawn over a line that is not complete.
+            self._console.print(text, end="", markup=False, emoji=False, soft_wrap=True)
+
+        yield show
+        self.say(f"done: {title} ({time.monotonic() - began:.1f} s)")
