@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import loads
 import pairs
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def serve(name: str, options: argparse.Namespace) -> None:
             "state": get_state,
             "prefill": functools.partial(prefill, pair=pair),
             "decode": functools.partial(decode, pair=pair),
+            "load": functools.partial(load, pair=pair),
         }
         answer = loop.run_until_complete(handler[request.pop("do")](engine, **request))
         print(json.dumps(answer), file=out)
@@ -183,7 +185,7 @@ async def prefill(engine: Any, *, pair: pairs.Pair) -> dict[str, float]:
     params = {"temperature": 0, "max_new_tokens": 1}
 
     async def seconds(count: int) -> float:
-        prompts = pair.prompts(count, LONG_PROMPT, count)
+        prompts = pair.prompts([LONG_PROMPT] * count, count)
         begin = time.perf_counter()
         await engine.async_generate(input_ids=prompts, sampling_params=params)
         return time.perf_counter() - begin
@@ -199,7 +201,7 @@ async def decode(
     engine: Any, concurrency: int, first: int, last: int, *, pair: pairs.Pair
 ) -> dict[str, Any]:
     """Seconds per token of a streamed request while ``concurrency`` requests decode."""
-    prompts = pair.prompts(concurrency, PROMPT, concurrency)
+    prompts = pair.prompts([PROMPT] * concurrency, concurrency)
     params = {"temperature": 0, "max_new_tokens": last + 16, "ignore_eos": True}
     begin = time.perf_counter()
 
@@ -233,6 +235,17 @@ async def decode(
         "wall_s": time.perf_counter() - begin,
         "differing": pair.differing(prompts, [own, *answers]),
     }
+
+
+async def load(
+    engine: Any, *, pair: pairs.Pair, name: str, seconds: float, start: float, **drawn: Any
+) -> dict[str, Any]:
+    """Figures of a load; see `loads`."""
+    wanted = loads.parse(name, seconds)
+    served = await loads.drive(wanted, loads.requests(pair, **drawn), engine.async_generate)
+    # A load of its own shape counts whole, to its last answer.
+    end = seconds if start else max(at for at, _ in served.done)
+    return served.summary(start, end)
 
 
 # --- in the benchmark's process

@@ -14,14 +14,21 @@ import random
 import re
 import time
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+    from pairs import Pair
+
 #: One in this many requests is streamed: streaming all of them would cost the host more than the
 #: rounds.
 _STREAMED = 16
+
+#: Prompts drawn at a time, and the spread of output lengths, of their logarithms.
+_BLOCK = 64
+_SPREAD = 0.6
 
 #: Seconds between two looks at how many requests there should be.
 _TICK = 0.01
@@ -102,11 +109,15 @@ def parse(name: str, seconds: float) -> Load:
     )
 
 
-def draw_lengths(seed: int, *, prompt: tuple[int, int], tokens: tuple[int, int, int]) -> Iterator:
+def requests(
+    pair: Pair, *, seed: int, prompt: tuple[int, int], tokens: tuple[int, int, int]
+) -> Iterator[Request]:
     """
-    Draw prompt and output lengths without end.
+    Draw requests without end.
 
     Args:
+        pair: Whose prompts they have.
+
         seed: Decides them all.
 
         prompt: Shortest and longest prompt, drawn evenly.
@@ -115,9 +126,11 @@ def draw_lengths(seed: int, *, prompt: tuple[int, int], tokens: tuple[int, int, 
     """
     draw = random.Random(seed)
     fewest, median, most = tokens
-    while True:
-        drawn = median * math.exp(draw.gauss(0.0, 0.6))
-        yield draw.randint(*prompt), min(max(round(drawn), fewest), most)
+    for block in count(1000 * seed):
+        lengths = [draw.randint(*prompt) for _ in range(_BLOCK)]
+        for ids in pair.prompts(lengths, _BLOCK * block):
+            drawn = round(median * math.exp(draw.gauss(0.0, _SPREAD)))
+            yield Request(ids, min(max(drawn, fewest), most), pair.ignore_eos)
 
 
 @dataclass(slots=True)
@@ -145,7 +158,7 @@ class Served:
 
     def summary(self, start: float, end: float) -> dict[str, Any]:
         """Give figures of the answers that ended between two seconds, as plain JSON types."""
-        tokens = [count for at, count in self.done if start <= at < end]
+        tokens = [each for at, each in self.done if start <= at < end]
         return {
             "tok_s": round(sum(tokens) / (end - start), 1),
             "requests": len(tokens),
@@ -157,8 +170,8 @@ class Served:
 
     def _by_second(self) -> list[int]:
         seconds = [0] * (1 + int(max((at for at, _ in self.done), default=0.0)))
-        for at, count in self.done:
-            seconds[int(at)] += count
+        for at, tokens in self.done:
+            seconds[int(at)] += tokens
         return seconds
 
 
@@ -190,14 +203,11 @@ async def drive(
     """
     served = Served(began=time.perf_counter())
     running: set[asyncio.Task[None]] = set()
-    count = 0
+    number = count(1)
 
     def send() -> None:
-        nonlocal count
-        count += 1
-        task = asyncio.create_task(
-            _answer(next(requests), generate, served, streamed=count % _STREAMED == 0)
-        )
+        streamed = next(number) % _STREAMED == 0
+        task = asyncio.create_task(_answer(next(requests), generate, served, streamed=streamed))
         running.add(task)
         task.add_done_callback(running.discard)
 

@@ -1,5 +1,5 @@
 """
-The models that `serve_modes.py` serves, by `--pair`, and the prompts that it sends them.
+The models that the serving benchmarks serve, by `--pair`, and the prompts that they send them.
 
 Each is a function in `PAIRS`, of the benchmark's options. It is called in the benchmark's process
 before any engine starts, where it may build, and in every engine's.
@@ -28,14 +28,16 @@ class Pair:
     weights: str
     target: Path
     draft: Path
-    #: How many, of how many tokens, and a seed -> prompts.
-    prompts: Callable[[int, int, int], list[list[int]]]
+    #: Their lengths in tokens, and a seed -> prompts.
+    prompts: Callable[[Sequence[int], int], list[list[int]]]
     #: A prompt and a number of tokens -> the answer; None where nobody knows it.
     answer: Callable[[Sequence[int], int], list[int]] | None = None
     #: Arguments of every engine, of those that speculate besides, and variables of all processes.
     arguments: dict[str, Any] = field(default_factory=dict)
     draft_arguments: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    #: Whether answers go on to the length asked for, whatever the model says.
+    ignore_eos: bool = True
     #: What is known of acceptance, for the results.
     acceptance: dict[str, Any] = field(default_factory=dict)
 
@@ -58,9 +60,9 @@ def chosen(options: argparse.Namespace) -> Pair:
 def random_pair(options: argparse.Namespace) -> Pair:
     """Random weights, whose accepted length SGLang simulates; on a CPU nothing does."""
 
-    def prompts(count: int, length: int, seed: int) -> list[list[int]]:
+    def prompts(lengths: Sequence[int], seed: int) -> list[list[int]]:
         draw = random.Random(seed)
-        return [[draw.randrange(3, 250) for _ in range(length)] for _ in range(count)]
+        return [[draw.randrange(3, 250) for _ in range(length)] for length in lengths]
 
     if options.tiny:
         from sglang_dynspec_cpu.models import build
@@ -93,11 +95,11 @@ def known_pair(options: argparse.Namespace) -> Pair:
     rule = built.rule
     kinds = options.kinds or [kind.name for kind in rule.kinds]
 
-    def prompts(count: int, length: int, seed: int) -> list[list[int]]:
+    def prompts(lengths: Sequence[int], seed: int) -> list[list[int]]:
         draw = random.Random(seed)
         return [
             rule.prompt(kinds[number % len(kinds)], length, draw, vocabulary=built.shape.vocabulary)
-            for number in range(count)
+            for number, length in enumerate(lengths)
         ]
 
     return Pair(
@@ -113,7 +115,41 @@ def known_pair(options: argparse.Namespace) -> Pair:
     )
 
 
-PAIRS = {"random": random_pair, "known": known_pair}
+def real_pair(options: argparse.Namespace) -> Pair:
+    """SmolLM2 and its head, in fp32 with triton: real prompts, of whatever length they have."""
+    from transformers import AutoTokenizer
+
+    from sglang_dynspec_cpu.smollm2.pair import smollm2_pair
+    from sglang_dynspec_cpu.smollm2.prompts import chat_template, prompts_by_kind
+
+    built = smollm2_pair(head=options.head)
+    by_kind = prompts_by_kind()
+    kinds = options.kinds or list(by_kind)
+    render, tokenizer = chat_template(built.target), AutoTokenizer.from_pretrained(built.target)
+    # Kinds in turn, so that any few requests are of all of them.
+    texts = [
+        text for each in zip(*(by_kind[kind] for kind in kinds), strict=False) for text in each
+    ]
+    encoded = [tokenizer.encode(render(text), add_special_tokens=False) for text in texts]
+
+    def prompts(lengths: Sequence[int], seed: int) -> list[list[int]]:
+        return [encoded[(seed + number) % len(encoded)] for number in range(len(lengths))]
+
+    return Pair(
+        weights="SmolLM2-135M-Instruct and its EAGLE3 head, fp32",
+        target=built.target,
+        draft=built.eagle3,
+        prompts=prompts,
+        arguments={} if options.tiny else {"dtype": "float32", "attention_backend": "triton"},
+        # SGLang's fused CUDA kernels know no fp32, and Triton would round its operands to TF32.
+        environment={} if options.tiny else EXACT,
+        ignore_eos=False,
+    )
+
+
+EXACT = {"SGLANG_FORCE_FUSED_OP_BACKEND": "torch", "TRITON_F32_DEFAULT": "ieee"}
+
+PAIRS = {"random": random_pair, "known": known_pair, "real": real_pair}
 
 
 def _configured(name: str, config: dict[str, Any]) -> Path:

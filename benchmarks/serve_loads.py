@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pairs
 from engines import DECIDING, NAMED, Child, serve
 from loads import parse
 
@@ -46,7 +47,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure what is missing in the results."""
     results = read(options)
     Path(options.logs).mkdir(parents=True, exist_ok=True)
-    children = {name: Child(name, options, sys.argv[1:]) for name in options.engines}
+    pair = pairs.chosen(options)
+    children = {name: Child(name, options, sys.argv[1:], pair) for name in options.engines}
     for name, child in children.items():
         print(f"{name} up in {child.answer()['up']:.0f} s", flush=True)
     for repeat in range(options.repeats):
@@ -60,7 +62,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     child.ask("set", dynspec_force_depth=depth)
                 seconds = options.seconds
                 start = _FILLING * seconds if load.startswith("closed") else 0.0
-                done = child.ask("load", load=load, seconds=seconds, start=start, seed=repeat)
+                done = child.ask(
+                    "load",
+                    name=load,
+                    seconds=seconds,
+                    start=start,
+                    seed=repeat,
+                    prompt=options.prompt,
+                    tokens=options.tokens,
+                )
                 samples[mode].append(done)
                 print(f"{load} {mode}: {done['tok_s']} tokens/s", flush=True)
                 results["rows"] = [row(each, results) for each in results["samples"]]
@@ -140,7 +150,9 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", default=["plain", "plain_again", "ours", "auto"])
     parser.add_argument("--loads", nargs="+", default=["closed:32", "closed:96", "closed:200"])
     parser.add_argument("--seconds", type=float, default=20.0, help="of a load")
-    parser.add_argument("--pair", default="random", help="random, known or real")
+    parser.add_argument("--pair", choices=pairs.PAIRS, default="random")
+    parser.add_argument("--head", type=Path, help="the real pair's head, where it is not its own")
+    parser.add_argument("--kinds", nargs="+", help="of requests; all by default")
     parser.add_argument("--prompt", type=int, nargs=2, default=[48, 208], help="shortest, longest")
     parser.add_argument(
         "--tokens", type=int, nargs=3, default=[24, 122, 384], help="fewest, median, most"
