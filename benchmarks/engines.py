@@ -233,7 +233,7 @@ async def decode(
         "tok_s": concurrency / period,
         "period_ms": 1e3 * period,
         "wall_s": time.perf_counter() - begin,
-        "differing": pair.differing(prompts, [own, *answers]),
+        "differing": pair.differing(prompts, [own, *answers], last + 16),
     }
 
 

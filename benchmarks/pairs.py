@@ -41,14 +41,14 @@ class Pair:
     #: What is known of acceptance, for the results.
     acceptance: dict[str, Any] = field(default_factory=dict)
 
-    def differing(self, prompts: list[list[int]], answers: list[list[int]]) -> int:
-        """Tokens of the answers that are not what they should be; 0 where nobody knows."""
+    def differing(self, prompts: list[list[int]], answers: list[list[int]], tokens: int) -> int:
+        """Tokens that are not what they should be, of answers so long; 0 where nobody knows."""
         if self.answer is None:
             return 0
         return sum(
             expected != found
             for prompt, answer in zip(prompts, answers, strict=True)
-            for expected, found in zip_longest(self.answer(prompt, len(answer)), answer)
+            for expected, found in zip_longest(self.answer(prompt, tokens), answer)
         )
 
 

@@ -18,6 +18,7 @@ A model that is wrong or stale in its KV shows nothing of it, unless the models 
 then the last layer of each looks so many tokens back, and a cache that is wrong there shows.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,15 +140,17 @@ def constructed_pair(
         )
     one = replace(shape, layers=1)
     places, following, drafted = _tables(rule)
+    # Once for all that are built, if any is.
+    waves = functools.cache(lambda: Waves(len(rule.kinds), shape.hidden))
 
     def build_target(directory: Path) -> None:
-        write_checkpoint(directory, shape, _llama(shape, places, following, memory))
+        write_checkpoint(directory, shape, _llama(shape, waves(), places, following, memory))
 
     def build_standalone(directory: Path) -> None:
-        write_checkpoint(directory, one, _llama(one, places, drafted, memory))
+        write_checkpoint(directory, one, _llama(one, waves(), places, drafted, memory))
 
     def build_eagle3(directory: Path) -> None:
-        write_eagle3_head(directory, one, _head(one, places, drafted, memory, known))
+        write_eagle3_head(directory, one, _head(one, waves(), drafted, memory, known))
 
     # Whatever the drafts say, the target is the same.
     target = f"constructed-target-{len(rule.kinds)}-{memory}"
@@ -189,10 +192,9 @@ def _idle_layer(shape: Shape, *, inputs: int | None = None) -> Weights:
     return weights
 
 
-def _llama(shape: Shape, places: Tensor, following: Tensor, memory: int) -> Weights:
+def _llama(shape: Shape, waves: Waves, places: Tensor, following: Tensor, memory: int) -> Weights:
     """Return a Llama that says the following id after each place's."""
     dtype = _dtype(shape)
-    waves = Waves(len(places), shape.hidden)
     # One layer's matrices serve all: at real sizes it takes minutes to draw them.
     layer = _idle_layer(shape)
     layers = [layer] * (shape.layers - 1) + [dict(layer)]
@@ -213,7 +215,7 @@ def _llama(shape: Shape, places: Tensor, following: Tensor, memory: int) -> Weig
     }
 
 
-def _head(shape: Shape, places: Tensor, following: Tensor, memory: int, vocabulary: int) -> Weights:
+def _head(shape: Shape, waves: Waves, following: Tensor, memory: int, vocabulary: int) -> Weights:
     """
     Return an EAGLE3 head that says the following id after each place's.
 
@@ -221,7 +223,6 @@ def _head(shape: Shape, places: Tensor, following: Tensor, memory: int, vocabula
     step before; its MLP moves that on by one place.
     """
     hidden, dtype = shape.hidden, _dtype(shape)
-    waves = Waves(len(places), hidden)
     gate = silu(waves.constant)
     layer = _idle_layer(shape, inputs=2 * hidden)
     if memory:

@@ -97,8 +97,9 @@ class Waves:
         strength = _MARGIN / margin * size**0.5
         group = shape.heads // shape.kv_heads
         carried = min(shape.kv_heads * half, self._count)
-        # Whatever share of the waves the values hold, what is wrong outweighs the rest.
-        gain = 1.5 * self._count / carried
+        # What is wrong leaves nothing of the right vector, whatever share of the waves the values
+        # hold. More would make a head's own errors grow from step to step.
+        gain = self._count / carried
         for number in range(shape.kv_heads):
             first = number * group * size
             waves = torch.arange(number * half, min((number + 1) * half, self._count))

@@ -16,13 +16,13 @@ SIZES = known.Sizes(
     chunk=CHUNK,
     prefix=48,
     prompts=(18, 160),
-    answers=(4, 120),
-    switches=200,
+    answers=(4, 90),
+    switches=120,
     alike=24,
-    alike_answers=(160, 200),
+    alike_answers=(130, 160),
 )
 #: Sixteen requests at a time, and a hundred rounds, tell acceptance so closely.
-CLOSE = 0.06
+CLOSE = 0.07
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_estimates_of_a_kind_are_close_to_its_truth(engine, pair, kind):
 #: As long plain as makes the cache stale where the models look, and then fewer rounds than get
 #: past that.
 RUNS = [[0, 20], [3, 6]]
-LONG = 400
+LONG = 240
 
 
 def accepted_after_plain_rounds(engine, pair, window):

@@ -25,7 +25,7 @@ SIZES = known.Sizes(
     prompts=(24, 1600),
     answers=(16, 1200),
     switches=2000,
-    alike=128,
+    alike=256,
     alike_answers=(300, 400),
 )
 CLOSE = 0.03

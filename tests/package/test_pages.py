@@ -97,7 +97,9 @@ def test_options_in_the_text_exist() -> None:
         for parameter in command.params
         for option in parameter.opts
     }
-    known = {*ask_sglang()["options"], *ours, "--help", "--tiny"}
+    benchmark = (ROOT / "benchmarks" / "serve_modes.py").read_text()
+    its = re.findall(r'add_argument\(\s*"(--[\w-]+)"', benchmark)
+    known = {*ask_sglang()["options"], *ours, *its, "--help"}
     for page in PAGES.values():
         named = {option for code in page.code for option in re.findall(r"(?<!\S)--[\w-]+\w", code)}
         assert named - known == set(), page.name
