@@ -34,7 +34,7 @@ def prompts(pair):
 @pytest.fixture(scope="module")
 def answers(pair, prompts):
     """What SGLang without speculation says."""
-    with CpuEngine(model=pair, threads=2) as engine:
+    with CpuEngine(model=pair) as engine:
         return [list(done.output_ids) for done in prompts.load.send(engine)]
 
 
@@ -48,7 +48,6 @@ def engine(request, pair, answers, models, tmp_path_factory):
         overlap=request.param,
         radix_cache=False,
         max_running_requests=4,
-        threads=2,
     )
     yield engine
     engine.check()

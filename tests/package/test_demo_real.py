@@ -99,7 +99,7 @@ def test_an_answer_is_shown_as_it_grows_and_kept_whole() -> None:
     assert shown == "\n  [code] Add.\n  > a\n    b c\n"
     assert body == {
         "text": "<user>Add.",
-        "sampling_params": {"temperature": 0, "max_new_tokens": 64},
+        "sampling_params": {"temperature": 0, "max_new_tokens": 48},
         "stream": True,
     }
 

@@ -178,11 +178,9 @@ def _servers(
         *("--dynspec-option", f"exploration_budget={_EXPLORATION}"),
         *("--dynspec-trace", str(_trace(out))),
     ]
-    arguments, threads = engine_args(models.target) | common, subject.threads
-    log = out / "server.log"
     return (
-        CpuServer(speculative | common, flags=flags, log=log, port=port, threads=threads),
-        CpuServer(arguments, log=out / "plain.log", threads=threads),
+        CpuServer(speculative | common, flags=flags, log=out / "server.log", port=port),
+        CpuServer(engine_args(models.target) | common, log=out / "plain.log"),
     )
 
 
