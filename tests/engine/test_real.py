@@ -1,7 +1,7 @@
 """
 The real model at length: the plain server's tokens, how good its head is, and warm re-entry.
 
-Not part of ``make test``: it takes a quarter of an hour, and needs the head. ``make test-real``.
+No part of ``make test``: it takes about 20 minutes, and needs a trained head. ``make test-real``.
 """
 
 from collections import Counter

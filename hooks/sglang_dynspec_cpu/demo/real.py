@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _DEPTHS: Final = (0, 5)
 #: Concurrency of each phase and its requests: as many of each kind, and all the prompts in all.
 _PHASES: Final = ((1, 4), (4, 12), (16, 32), (4, 8), (1, 4))
+#: Concurrency and requests when drafts are counted.
+_MEASURED: Final = (4, 16)
 #: Most tokens of an answer; many end earlier by themselves.
 _LENGTH: Final = 48
 
@@ -120,8 +122,14 @@ def real_ramp(render: Callable[[str], str]) -> Ramp:
         Phase(concurrency, tuple(itertools.islice(requests, count)), is_shown=number == 0)
         for number, (concurrency, count) in enumerate(_PHASES)
     ]
+    concurrency, count = _MEASURED
+    sent = [request for phase in phases for request in phase.requests]
     greeting = "Hello!"
-    return Ramp(phases, warm_up=StreamedRequest(-1, "", greeting, render(greeting)))
+    return Ramp(
+        phases,
+        warm_up=StreamedRequest(-1, "", greeting, render(greeting)),
+        measured=Phase(concurrency, tuple(sent[:count])),
+    )
 
 
 def _completion(event: dict[str, Any]) -> Completion:
