@@ -1,7 +1,7 @@
 """
 The real model at length: the plain server's tokens, how good its head is, and warm re-entry.
 
-Not part of ``make test``: it takes a quarter of an hour, and needs the head. ``make test-real``.
+No part of ``make test``: it takes about 20 minutes, and needs a trained head. ``make test-real``.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def prompts(pair):
 @pytest.fixture(scope="module")
 def answers(pair, prompts):
     """What SGLang without speculation says."""
-    with CpuEngine(model=pair, threads=2) as engine:
+    with CpuEngine(model=pair) as engine:
         return [list(done.output_ids) for done in prompts.load.send(engine)]
 
 
@@ -48,7 +48,6 @@ def engine(request, pair, answers, models, tmp_path_factory):
         overlap=request.param,
         radix_cache=False,
         max_running_requests=4,
-        threads=2,
     )
     yield engine
     engine.check()

@@ -41,7 +41,7 @@ def test_the_demo_with_a_real_model_succeeds(tmp_path: Path) -> None:
     assert result["ok"], result
     assert result["equal"] == result["requests"] == 60
     assert [row["kind"] for row in result["kinds"]] == KINDS
-    assert [row["answers"] for row in result["kinds"]] == [15] * 4
+    assert [row["answers"] for row in result["kinds"]] == [4] * 4
     assert "[chat] What is the capital of France" in done.stderr
     assert "Paris" in done.stderr
     assert result["seconds"] < 360
@@ -99,7 +99,7 @@ def test_an_answer_is_shown_as_it_grows_and_kept_whole() -> None:
     assert shown == "\n  [code] Add.\n  > a\n    b c\n"
     assert body == {
         "text": "<user>Add.",
-        "sampling_params": {"temperature": 0, "max_new_tokens": 64},
+        "sampling_params": {"temperature": 0, "max_new_tokens": 48},
         "stream": True,
     }
 
@@ -125,13 +125,13 @@ def test_a_refusal_is_quoted() -> None:
 
 def _answered(*histograms: tuple[int, ...]) -> Ramp:
     """
-    A driven load whose first answers have these histograms, and the others none.
+    A measured load whose first answers have these histograms, and the others none.
     """
     ramp = real_ramp(str)
-    for phase in ramp.phases:
-        for request in phase.requests:
-            given = histograms[request.number] if request.number < len(histograms) else ()
-            phase.answers[request.number] = Answer((5, 6, 7), "abc", given)
+    assert ramp.measured is not None
+    for request in ramp.measured.requests:
+        given = histograms[request.number] if request.number < len(histograms) else ()
+        ramp.measured.answers[request.number] = Answer((5, 6, 7), "abc", given)
     return ramp
 
 
@@ -141,8 +141,8 @@ def test_drafts_are_counted_by_kind() -> None:
     assert list(rows) == KINDS
     assert rows["chat"] == KindRow(
         kind="chat",
-        answers=15,
-        tokens=45,
+        answers=4,
+        tokens=12,
         rounds=8,
         first_draft=1 - 3 / 8,
         accepted_length=1 + (1 + 3 + 6) / 8,
@@ -160,6 +160,20 @@ def test_tiny_models_have_prompts_of_one_kind() -> None:
     for phase in ramp.phases:
         phase.answers = {request.number: Answer((5,), "a", (1,)) for request in phase.requests}
     assert kind_rows(ramp) == []
+
+
+def test_an_answer_that_differs_when_it_is_measured_is_found() -> None:
+    ramp = real_ramp(str)
+    for phase in ramp.phases:
+        phase.answers = {request.number: Answer((5,), "a") for request in phase.requests}
+    ramp.plain_answers = {request.number: Answer((5,), "a") for request in ramp.requests}
+    assert ramp.measured is not None
+    ramp.measured.answers = {
+        request.number: Answer((5,), "a") for request in ramp.phases[0].requests
+    }
+    assert ramp.differing() == []
+    ramp.measured.answers[2] = Answer((6,), "b")
+    assert ramp.differing() == [2]
 
 
 def test_which_drafts_were_right_is_no_part_of_an_answer() -> None:

@@ -135,7 +135,7 @@ def _run(steps: Steps, subject: Subject, out: Path, port: int | None) -> Result:
         with steps.step("warm both up"):
             ramp.warm_up(dynamic.url)
             ramp.warm_up(plain.url)
-        _drive(steps, ramp, dynamic, plain)
+        _drive(steps, ramp, dynamic, plain, max(subject.depths))
         state = _account(dynamic)
         with steps.step("stop both servers"):
             plain.terminate()
@@ -178,11 +178,9 @@ def _servers(
         *("--dynspec-option", f"exploration_budget={_EXPLORATION}"),
         *("--dynspec-trace", str(_trace(out))),
     ]
-    arguments, threads = engine_args(models.target) | common, subject.threads
-    log = out / "server.log"
     return (
-        CpuServer(speculative | common, flags=flags, log=log, port=port, threads=threads),
-        CpuServer(arguments, log=out / "plain.log", threads=threads),
+        CpuServer(speculative | common, flags=flags, log=out / "server.log", port=port),
+        CpuServer(engine_args(models.target) | common, log=out / "plain.log"),
     )
 
 
@@ -210,8 +208,12 @@ def _wait(dynamic: CpuServer, plain: CpuServer, tell: Any) -> None:
         time.sleep(_POLL)
 
 
-def _drive(steps: Steps, ramp: Ramp, dynamic: CpuServer, plain: CpuServer) -> None:
-    """Put the load on the server with this plugin, then the same requests on the plain one."""
+def _drive(steps: Steps, ramp: Ramp, dynamic: CpuServer, plain: CpuServer, depth: int) -> None:
+    """
+    Put the load on the server with this plugin, then the same requests on the plain one.
+
+    Drafts are counted at ``depth``.
+    """
     for number, phase in enumerate(ramp.phases, start=1):
         title = f"phase {number} of {len(ramp.phases)}: concurrency {phase.concurrency}"
         if phase.is_shown:
@@ -220,8 +222,22 @@ def _drive(steps: Steps, ramp: Ramp, dynamic: CpuServer, plain: CpuServer) -> No
             continue
         with steps.step(title) as tell:
             phase.drive(dynamic.url, tell, lambda _: None)
+    if ramp.measured is not None:
+        # A plain round counts as one without accepted drafts: there must be none.
+        with steps.step("some of the requests again, with every round speculative") as tell:
+            _force(dynamic, depth)
+            ramp.measured.drive(dynamic.url, tell, lambda _: None)
+            _force(dynamic, -1)
     with steps.step("the same requests to the plain server") as tell:
         ramp.drive_plain(plain.url, tell)
+
+
+def _force(dynamic: CpuServer, depth: int) -> None:
+    """Force a depth; -1 lets the policy decide again."""
+    from sglang_dynspec_hooks.client import Client
+
+    with Client(dynamic.url) as client:
+        client.force(depth)
 
 
 def _account(dynamic: CpuServer) -> dict[str, Any]:

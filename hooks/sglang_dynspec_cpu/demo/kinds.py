@@ -24,7 +24,7 @@ class KindRow:
     answers: int
     #: Tokens of the answers.
     tokens: int
-    #: Speculative rounds of its requests, each counted once for every request in it.
+    #: Rounds of its requests, each counted once for every request in it.
     rounds: int
     #: Share of them whose first draft was right, 0 to 1; None without any.
     first_draft: float | None
@@ -44,14 +44,18 @@ def kind_rows(ramp: Ramp) -> list[KindRow]:
         ramp: A load that was driven.
 
     Returns:
-        A row for each kind, in the order of the requests; none where prompts have no kind.
+        A row for each kind, in the order of the requests that were sent to be measured; none
+        without them.
     """
-    answers = {n: answer for phase in ramp.phases for n, answer in phase.answers.items()}
+    if ramp.measured is None:
+        return []
     rows = []
-    for kind in dict.fromkeys(request.kind for request in ramp.requests):
-        if not kind:
-            continue
-        given = [answers[each.number] for each in ramp.requests if each.kind == kind]
+    for kind in dict.fromkeys(request.kind for request in ramp.measured.requests):
+        given = [
+            ramp.measured.answers[each.number]
+            for each in ramp.measured.requests
+            if each.kind == kind
+        ]
         histogram = _sum(answer.accepted for answer in given)
         rounds = histogram.total()
         drafts = sum(accepted * count for accepted, count in histogram.items())
@@ -74,7 +78,7 @@ def kind_table(rows: Iterable[KindRow]) -> Table:
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, title="how good the drafts are, by kind of prompt")
-    table.caption = "rounds: speculative ones, each counted for every request in it"
+    table.caption = "some of the prompts again, with every round speculative"
     table.add_column("prompts")
     for title in (
         "answers",

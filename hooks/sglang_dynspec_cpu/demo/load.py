@@ -24,8 +24,7 @@ class Answer:
 
     token_ids: tuple[int, ...]
     text: str
-    #: Speculative rounds by number of accepted drafts, from 0; which rounds these are is no part of
-    #: the answer.
+    #: Rounds by number of accepted drafts, from 0, plain ones among them; no part of the answer.
     accepted: tuple[int, ...] = field(default=(), compare=False)
 
 
@@ -75,15 +74,20 @@ class Phase:
 class Ramp:
     """The whole load, and the plain server's answers to it."""
 
-    def __init__(self, phases: Sequence[Phase], warm_up: Request) -> None:
+    def __init__(
+        self, phases: Sequence[Phase], warm_up: Request, measured: Phase | None = None
+    ) -> None:
         """
         Put a load together.
 
         Args:
             phases: In the order they are driven; no two requests have the same number.
             warm_up: What is sent first, to both servers; its answer is of no interest.
+            measured: Requests of the phases that are sent once more while every round speculates,
+                to count accepted drafts; None where that is of no interest.
         """
         self.phases = list(phases)
+        self.measured = measured
         self._warm_up = warm_up
         #: By number of the request.
         self.plain_answers: dict[int, Answer] = {}
@@ -109,8 +113,13 @@ class Ramp:
     def differing(self) -> list[int]:
         """List the requests whose answers differ, by number."""
         answers = {n: answer for phase in self.phases for n, answer in phase.answers.items()}
+        again = {} if self.measured is None else self.measured.answers
         numbers = sorted(answers.keys() | self.plain_answers.keys())
-        return [n for n in numbers if answers.get(n) != self.plain_answers.get(n)]
+        return [
+            n
+            for n in numbers
+            if not answers.get(n) == again.get(n, answers.get(n)) == self.plain_answers.get(n)
+        ]
 
 
 def _ignore(_: str) -> None:

@@ -23,8 +23,6 @@ class Subject:
     algorithm: str
     #: Candidates of the policy.
     depths: tuple[int, ...]
-    #: Threads for the arithmetic of each server.
-    threads: int
     #: What `build` builds.
     title: str
     #: Builds the models: given the demo's directory, and what is told how far it is.

@@ -71,8 +71,6 @@ def tiny() -> Subject:
         name=_NAME,
         algorithm="STANDALONE",
         depths=_DEPTHS,
-        # Matrices this small gain nothing from a second thread.
-        threads=1,
         title="build a target and a draft model",
         build=_build,
         ramp=lambda _: tiny_ramp(),

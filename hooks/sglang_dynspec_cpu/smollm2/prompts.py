@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-# In the greedy answers, up to 64 tokens, the two best logits are 3e-3 apart or more, while the
-# batch size moves them by less than 1e-4: a near tie that fell the other way would look like a
-# fault.
+# In the greedy answers, up to 64 tokens, the two best logits are 3e-3 apart or more: a near tie,
+# which another batch size may turn, would look like a fault.
 _FILE: Final = Path(__file__).with_name("prompts.json")
 
 
