@@ -93,22 +93,9 @@ class Head(nn.Module):
         """Write a checkpoint that SGLang loads."""
         from safetensors.torch import save_file
 
-        layer = {
-            "self_attn.q_proj": self.q,
-            "self_attn.k_proj": self.k,
-            "self_attn.v_proj": self.v,
-            "self_attn.o_proj": self.o,
-            "mlp.gate_proj": self.gate,
-            "mlp.up_proj": self.up,
-            "mlp.down_proj": self.down,
-        }
-        weights = {f"midlayer.{name}.weight": weight for name, weight in layer.items()}
-        for name, weight in self.norms.items():
-            weights["norm.weight" if name == "norm" else f"midlayer.{name}.weight"] = weight
-        weights |= {"fc.weight": self.fc, "lm_head.weight": self.lm_head}
         tensors = {
             name: weight.detach().to("cpu", torch.bfloat16).contiguous()
-            for name, weight in weights.items()
+            for name, weight in self._weights().items()
         }
         vocabulary = self.vocabulary.cpu()
         drafted = torch.zeros(self.target["vocab_size"], dtype=torch.bool)
@@ -126,6 +113,35 @@ class Head(nn.Module):
             "tie_word_embeddings": False,
         }
         (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+    @classmethod
+    def read(cls, directory: Path) -> Head:
+        """Read a checkpoint that `write` wrote."""
+        from safetensors.torch import load_file
+
+        tensors = load_file(directory / "model.safetensors")
+        vocabulary = tensors["d2t"] + torch.arange(len(tensors["d2t"]))
+        head = cls(json.loads((directory / "config.json").read_text()), vocabulary)
+        with torch.no_grad():
+            for name, weight in head._weights().items():
+                weight.copy_(tensors[name])
+        return head
+
+    def _weights(self) -> dict[str, nn.Parameter]:
+        """Name the weights as a checkpoint does."""
+        layer = {
+            "self_attn.q_proj": self.q,
+            "self_attn.k_proj": self.k,
+            "self_attn.v_proj": self.v,
+            "self_attn.o_proj": self.o,
+            "mlp.gate_proj": self.gate,
+            "mlp.up_proj": self.up,
+            "mlp.down_proj": self.down,
+        }
+        weights = {f"midlayer.{name}.weight": weight for name, weight in layer.items()}
+        for name, weight in self.norms.items():
+            weights["norm.weight" if name == "norm" else f"midlayer.{name}.weight"] = weight
+        return weights | {"fc.weight": self.fc, "lm_head.weight": self.lm_head}
 
     def _norm(self, name: str, value: Tensor) -> Tensor:
         return rms_norm(value, value.shape[-1:], self.norms[name].to(value.dtype), self.eps)

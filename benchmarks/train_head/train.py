@@ -16,6 +16,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,8 +163,9 @@ def judge(head: Head, target: Target, text: Text, options: argparse.Namespace) -
     Say how often drafts are right, in answers to each kind of instruction.
 
     Returns:
-        By kind: of each draft the share that is right where all before it are (0 to 1), and the
-        tokens that a round of each depth delivers.
+        By kind. ``anywhere``: of each draft the share that is right where all before it are, over
+        all places of the text. ``rounds``, by depth: the same over the rounds that such a depth
+        makes of the text, which begin where the last one failed, and the tokens of a round.
     """
     rows: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     for batch in batches(text, options.tokens, target.embedding.device):
@@ -171,22 +173,41 @@ def judge(head: Head, target: Target, text: Text, options: argparse.Namespace) -
         # A chain counts that begins after the answer's first token and stays within it.
         ends = batch.answered[:, options.steps + 1 :][:, : right.shape[2]]
         begins = batch.answered[:, : right.shape[2]]
+        # [rows, steps]: whether this draft and all before it are right.
+        so_far = right.cumprod(0).permute(1, 2, 0)
         for row, kind in enumerate(batch.kinds):
-            rows[kind].append(right[:, row, begins[row] & ends[row]].cpu())
-    found = {}
-    for kind, parts in rows.items():
-        # [steps, rows]: whether this draft and all before it are right.
-        so_far = torch.cat(parts, dim=1).cumprod(0).float().mean(1).tolist()
-        before = [1.0, *so_far[:-1]]
-        found[kind] = {
-            "acceptance": [
-                round(a / b, 3) if b else 0.0 for a, b in zip(so_far, before, strict=True)
-            ],
-            "accepted_length": [
-                round(1 + sum(so_far[: depth + 1]), 2) for depth in range(options.steps)
-            ],
+            rows[kind].append(so_far[row, begins[row] & ends[row]].cpu())
+    return {
+        kind: {
+            "anywhere": _shares(torch.cat(parts)),
+            "rounds": {
+                depth: _rounds([part[:, :depth] for part in parts])
+                for depth in range(1, options.steps + 1, 2)
+            },
         }
-    return found
+        for kind, parts in rows.items()
+    }
+
+
+def _rounds(parts: list[Tensor]) -> dict[str, Any]:
+    """Walk through answers, round after round; see `judge`."""
+    met = []
+    for part in parts:
+        at = 0
+        while at < len(part):
+            met.append(part[at])
+            at += 1 + int(part[at].sum())
+    rounds = torch.stack(met)
+    return {
+        "acceptance": _shares(rounds),
+        "tokens": round(1 + float(rounds.float().sum(1).mean()), 2),
+    }
+
+
+def _shares(so_far: Tensor) -> list[float]:
+    """Give of each draft how often it is right where all before it are."""
+    right = [len(so_far), *so_far.sum(0).tolist()]
+    return [round(b / a, 3) if a else 0.0 for a, b in pairwise(right)]
 
 
 def gather_text(options: argparse.Namespace) -> tuple[Text, Text]:
@@ -216,6 +237,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16384, help="of a batch")
     parser.add_argument("--rate", type=float, default=1e-3, help="largest learning rate")
     parser.add_argument("--draft-vocabulary", type=int, default=4096)
+    parser.add_argument("--judge-only", action="store_true", help="of the head that is there")
     options = parser.parse_args()
     begin = time.monotonic()
     text, judged = gather_text(options)
@@ -227,6 +249,10 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(1)
     target = Target(options.model, device)
+    if options.judge_only:
+        head = Head.read(options.out).to(device)
+        print(json.dumps(judge(head, target, judged, options), indent=2))
+        return
     config = json.loads((options.model / "config.json").read_text())
     vocabulary = draft_vocabulary(text, options.draft_vocabulary, config["vocab_size"])
     head = Head(config, vocabulary).to(device)
