@@ -19,11 +19,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PROGRESS := /^Collecting/ && ++n % 25 == 0 { print "    " n " packages found"; fflush() } \
     /^Installing collected/ { print "    installing"; fflush() } /^ERROR/ { print; fflush() }
 
-# What `make test` runs. Each is a target of its own. The first list takes one core for about as
-# long as the second: `make test` runs the two beside each other.
-SHARED_LANES := test-engine
-OTHER_LANES := lint types test-core test-worker test-seams test-cpu test-engine-own test-package
-LANES := $(SHARED_LANES) $(OTHER_LANES)
+# What `make test` runs. Each is a target of its own. The two lists take a core for about equally
+# long: `make test` runs them beside each other, and shows the second as it goes.
+FIRST_LANES := test-engine test-cpu test-core
+SECOND_LANES := lint types test-worker test-seams test-engine-own test-package
+LANES := $(FIRST_LANES) $(SECOND_LANES)
 
 # A lane must not skip: tests.no_skips turns a skip into a failure.
 PYTEST := $(BIN)/python -m pytest -p tests.no_skips -m "not gpu and not real" --durations=5
@@ -49,11 +49,11 @@ test-real: $(INSTALLED)  ## The real model at length, both loops; no part of `ma
 	$(call lane,$(BIN)/python -m pytest -p tests.no_skips -m real -s tests/engine/test_real.py tests/package)
 
 .PHONY: test
-test: $(INSTALLED)  ## Everything that CI runs; the log of test-engine comes last.
+test: $(INSTALLED)  ## Everything that CI runs; half of the log comes last.
 	@log=$$(mktemp); trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
-	    $(MAKE) --no-print-directory $(SHARED_LANES) > "$$log" 2>&1 & shared=$$!; \
-	    failed=0; $(MAKE) --no-print-directory $(OTHER_LANES) || failed=1; \
-	    wait $$shared || failed=1; cat "$$log"; \
+	    $(MAKE) --no-print-directory $(FIRST_LANES) > "$$log" 2>&1 & first=$$!; \
+	    failed=0; $(MAKE) --no-print-directory $(SECOND_LANES) || failed=1; \
+	    wait $$first || failed=1; cat "$$log"; \
 	    test $$failed = 0 || { printf '\nexpected all lanes to pass; see above\n' >&2; exit 1; }
 	@printf '\nall lanes passed: %s\n' '$(LANES)'
 

@@ -1,5 +1,7 @@
 """Whatever the depths, the tokens are those of the server without speculation."""
 
+import os
+
 import pytest
 
 from sglang_dynspec.testing import assert_lossless
@@ -7,15 +9,14 @@ from tests.engine import workloads
 
 RANDOM = {"mode": "random", "depths": [0, 1, 3]}
 
-#: Switches that equality and pool have to survive: on every engine, and on one of them.
-SWITCHES, MOST_SWITCHES = 2000, 5000
+#: Switches that equality and pool have to survive on each engine; before a release, more.
+SWITCHES = int(os.environ.get("DYNSPEC_SWITCHES", "1000"))
 
 
-def test_thousands_of_switches(engine, plain_ids):
+def test_a_thousand_switches_and_more(engine, plain_ids):
     before = engine.state()["switches"]
     switches = 0
-    longest = engine.arguments["speculative_algorithm"] == "EAGLE3" and engine.overlap
-    while switches < (MOST_SWITCHES if longest else SWITCHES):
+    while switches < SWITCHES:
         for load in (workloads.CROWD, workloads.MARATHON):
             engine.play(**RANDOM)
             assert_lossless(plain_ids[load.name], engine.answer(load))
