@@ -47,8 +47,11 @@ def test_calibrate_needs_no_engine(light: LightEnvironment) -> None:
     assert done.stderr.startswith("dynspec: expected an SGLang server at http://127.0.0.1:9; found")
 
 
-def test_the_demo_says_what_it_needs(light: LightEnvironment) -> None:
-    done = light.run("-m", "sglang_dynspec.cli", "demo")
+@pytest.mark.parametrize("command", [["demo"], ["demo", "--model", "smollm2"], ["build-model"]])
+def test_what_serves_a_model_says_what_it_needs(
+    light: LightEnvironment, command: list[str]
+) -> None:
+    done = light.run("-m", "sglang_dynspec.cli", *command)
     assert done.returncode == 1
     assert done.stderr == (
         "dynspec: expected what this command imports to load; found No module named 'torch'; "

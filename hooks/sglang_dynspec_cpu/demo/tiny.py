@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sglang_dynspec_cpu.demo.load import Answer, Phase, Ramp
 from sglang_dynspec_cpu.demo.subject import Subject
+
+# Here and not where it is called: what it lacks is said before anything is begun.
+from sglang_dynspec_cpu.models import shallow_pair
 from sglang_dynspec_hooks.client import accepted
 
 if TYPE_CHECKING:
@@ -87,8 +90,6 @@ def tiny_ramp() -> Ramp:
 
 
 def _build(out: Path, _: Tell) -> ModelPair:
-    from sglang_dynspec_cpu.models import shallow_pair
-
     # To verify a few tokens at once takes a CPU little longer than to decode one, as both read the
     # same weights; to verify hundreds takes their arithmetic. So it depends on the batch size
     # whether such a draft pays.
