@@ -2,6 +2,7 @@
 What the tables of worlds are written with.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from sglang_dynspec.simulator.drafts import Kind, geometric
@@ -26,6 +27,10 @@ CHAT: Final = (0.1, 0.1, 0.1)
 #: Outputs so long that next to no round follows a prefill.
 LONG: Final = (3000, 4000, 6000)
 
+#: An H200 whose rounds cost the same however long contexts are, for such outputs: what is measured
+#: in steady decoding is measured at short contexts.
+AT_SHORT_CONTEXTS: Final = replace(H200_8B, name="h200-8b-short-contexts", context=0.0)
+
 #: Outputs of a burst that lasts some 60 rounds.
 BRIEF: Final = (24, 48, 72)
 
@@ -45,6 +50,8 @@ def world(
 ) -> World:
     """
     Make a world; an H200 unless told otherwise.
+
+    With `LONG` outputs it has been running, and contexts cost nothing.
 
     Args:
         kind: Its kind.
@@ -67,6 +74,7 @@ def world(
 
         **fields: Further fields of `World`.
     """
+    long = output == LONG
     return World(
         name=f"{kind}-{name}",
         kind=kind,
@@ -74,7 +82,7 @@ def world(
         requests=Requests(kinds=kinds, prompt=prompt, output=output),
         load=Load(clients=_moving(clients), rate=_moving(rate)),
         seconds=seconds,
-        **{"server": H200_8B} | fields,
+        **{"server": AT_SHORT_CONTEXTS if long else H200_8B, "running": long} | fields,
     )
 
 

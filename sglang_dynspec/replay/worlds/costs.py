@@ -12,22 +12,34 @@ from sglang_dynspec.replay.worlds._making import (
     steps,
     world,
 )
-from sglang_dynspec.simulator.server import PCIE_1T, SMALL_GPU
+from sglang_dynspec.simulator.server import NVLINK_MOE, PCIE_1T, SMALL_GPU
 from sglang_dynspec.simulator.service import Bend, Modes, Slow, World
 from sglang_dynspec.simulator.service.pace import Pace
 
 
 def cold_start() -> tuple[World, ...]:
     """
-    List worlds whose first rounds compile, of servers where plain rounds are the fast ones.
+    List worlds whose first rounds compile, and whose batch leaves a size before it knows it.
     """
-    kind = "cold-start"
+    kind, wide = "cold-start", (8, 60, 400)
+    waves = steps((0.0, 48), (0.05, 1), every=5.0)
+    moe = {"server": NVLINK_MOE, "kinds": A16, "output": wide, "clients": waves}
+    five = {"depths": (0, 1, 3, 5), "kinds": HOPELESS}
     return (
-        world(kind, "pcie-2", "plain wins", clients=2, server=PCIE_1T, cold=0.2, seconds=24),
-        world(kind, "pcie-10", "10 clients", clients=10, server=PCIE_1T, cold=0.2, seconds=36),
-        world(kind, "pcie-24", "24 clients", clients=24, server=PCIE_1T, cold=0.3, seconds=50),
-        world(kind, "small-48", "small GPU", clients=48, server=SMALL_GPU, cold=0.2, seconds=50),
-        world(kind, "h200-4", "poor drafts", clients=4, kinds=HOPELESS, cold=0.2, seconds=12),
+        world(kind, "waves-moe", "waves of 48", cold=0.2, seconds=12, **moe),
+        world(kind, "waves-moe-slow", "slow to compile", cold=0.4, seconds=24, **moe),
+        world(
+            *(kind, "waves-small", "waves of 48"),
+            **{"server": SMALL_GPU, "kinds": A26, "output": wide, "clients": waves},
+            **{"cold": 0.2, "seconds": 24},
+        ),
+        world(
+            *(kind, "waves-pcie", "plain wins"),
+            **{"server": PCIE_1T, "kinds": A26, "output": wide, "clients": waves},
+            **{"cold": 0.2, "seconds": 36},
+        ),
+        world(kind, "small", "2 a second", rate=2, server=SMALL_GPU, cold=0.5, seconds=40),
+        world(kind, "pcie-4", "4 depths", clients=4, server=PCIE_1T, cold=0.2, seconds=24, **five),
         world(kind, "h200-24", "good drafts", clients=24, kinds=A26, cold=0.25, seconds=12),
     )
 
@@ -37,15 +49,21 @@ def cold_sizes() -> tuple[World, ...]:
     List worlds whose first rounds compile at every CUDA graph size.
     """
     kind = "cold-sizes"
-    up = slopes((0.0, 34), (20.0, 94))
+    up, down = slopes((0.0, 34), (20.0, 94)), slopes((0.0, 94), (20.0, 34))
     wide = slopes((0.0, 4), (25.0, 200))
     tour = steps((0.0, 34), (3.0, 94), (6.0, 50), (9.0, 78), every=12.0)
+    small = slopes((0.0, 40), (30.0, 10))
+    rise = slopes((0.0, 10), (40.0, 45))
     return (
-        world(kind, "34-94-simulated", "34 to 94", clients=up, kinds=SIMULATED, cold=0.2),
-        world(kind, "34-94-low", "34 to 94", clients=up, kinds=A16, cold=0.15),
-        world(kind, "34-94-high", "good drafts", clients=up, kinds=A26, cold=0.2),
+        world(kind, "34-94", "34 to 94", clients=up, kinds=A16, cold=0.15),
+        world(kind, "94-34", "94 to 34", clients=down, kinds=SIMULATED, cold=0.3),
         world(kind, "4-200", "4 to 200", clients=wide, kinds=SIMULATED, cold=0.12, seconds=30),
         world(kind, "tour", "34, 94, 50, 78", clients=tour, kinds=A16, cold=0.25, seconds=24),
+        world(kind, "rising", "by the clock", rate=rise, kinds=A26, cold=0.4, seconds=44),
+        world(
+            *(kind, "small", "40 to 10"),
+            **{"clients": small, "server": SMALL_GPU, "kinds": A26, "cold": 0.2, "seconds": 50},
+        ),
     )
 
 
@@ -69,6 +87,7 @@ def slow_depth() -> tuple[World, ...]:
             **{"clients": 96, "pace": _slow(1, 10, 10), "kinds": SIMULATED, "output": LONG},
             seconds=36.0,
         ),
+        world(kind, "8-two", "the only one", clients=8, depths=(0, 3), pace=_slow(3, 6, 9), **deep),
         world(kind, "8-churn", "8 clients", clients=8, pace=_slow(3, 8, 8), kinds=A26, seconds=28),
     )
 
@@ -83,6 +102,7 @@ def pace() -> tuple[World, ...]:
         return Pace(slow=tuple(Slow(begin=b, end=e, factor=f) for b, e, f in slow))
 
     long = {"output": LONG}
+    jitter = steps((0.0, 24), (2.5, 72), (5.0, 40), (7.5, 120), every=10.0)
     return (
         world(kind, "96-throttled", "1.4", clients=96, kinds=A16, pace=at((6, 14, 1.4)), **long),
         world(kind, "32-halved", "2.0", clients=32, kinds=A26, pace=at((5, 12, 2.0)), **long),
@@ -90,6 +110,11 @@ def pace() -> tuple[World, ...]:
         world(
             *(kind, "8-stairs", "1.2, 1.5, 1.9, then 1"),
             **{"clients": 8, "kinds": A16, "pace": at((4, 8, 1.2), (8, 12, 1.5), (12, 16, 1.9))},
+        ),
+        world(kind, "twice", "3.0, twice", clients=48, kinds=A26, pace=at((3, 5, 3), (9, 12, 3))),
+        world(
+            *(kind, "moving", "1.6 as clients change"),
+            **{"clients": jitter, "kinds": A16, "pace": at((2.4, 7.6, 1.6), (12.5, 19, 1.6))},
         ),
         world(kind, "200-churn", "1.5", clients=200, kinds=A16, pace=at((8, 18, 1.5)), seconds=28),
     )

@@ -103,10 +103,10 @@ def stale() -> tuple[World, ...]:
     kind, none = "stale", {"upkeep_window": 0}
     drain = steps((0.0, 240), (8.0, 16))
     squares = steps((0.0, 4), (3.0, 48), (5.0, 4), every=12.0)
-    poor = {"output": LONG, "stale": 0.2}
+    poor, good = {"output": LONG, "stale": 0.2}, steps((0.0, 0.05), (4.0, 1.0))
     return (
-        world(kind, "16", "16 requests", clients=16, kinds=A26, **poor, **none),
-        world(kind, "32", "32 requests", clients=32, kinds=A26, **poor, **none),
+        world(kind, "16", "bad, then good", clients=16, kinds=A26, level=good, **poor, **none),
+        world(kind, "32", "bad, then good", clients=32, kinds=A26, level=good, **poor, **none),
         world(kind, "64-churn", "64 clients", clients=64, kinds=A26, **none),
         world(kind, "drain", "240, then 16", clients=drain, kinds=A26, seconds=24, **none),
         world(

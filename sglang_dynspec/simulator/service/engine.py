@@ -127,6 +127,8 @@ class ServiceEngine:
         self.log = Log()
         self.prefilled = 0
         self.waits: list[float] = []
+        if world.running and world.load.clients is not None:
+            self._start(round(world.load.clients.at(0.0)), seeds[4])
 
     def advance(self) -> bool:
         """
@@ -235,6 +237,18 @@ class ServiceEngine:
             upkeep=upkeep,
             guesses=guesses,
             right_guesses=right_guesses,
+        )
+
+    def _start(self, count: int, seed: np.random.SeedSequence) -> None:
+        """Let requests be there, at all stages."""
+        done = np.random.default_rng(seed.spawn(1)[0]).random(count).tolist()
+        requests = [self._drawn.take() for _ in range(count)]
+        self.population.admit(
+            [
+                (kind, prompt + int(output * part), output - int(output * part))
+                for part, (kind, prompt, output) in zip(done, requests, strict=True)
+            ],
+            self.now,
         )
 
     def _see(self) -> None:

@@ -53,6 +53,9 @@ class World:
 
         max_running: Requests that may run; the rest wait.
 
+        running: Whether its first clients are there from the start, their answers at all stages, as
+            on a server that has been running; otherwise they all ask in its first moment.
+
         cold: Seconds that the first round of each depth at each padded batch size takes more, with
             and without an upkeep pass: it compiles kernels. From half to twice as much, by depth
             and size.
@@ -80,6 +83,7 @@ class World:
     prefill: tuple[float, float] = (0.012, 2.0e-5)
     prefill_budget: int = 8192
     max_running: int = 256
+    running: bool = False
     cold: float = 0.0
     noise: float = 0.02
     outliers: float = 0.003
