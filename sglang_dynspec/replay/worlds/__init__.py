@@ -23,7 +23,13 @@ def worlds() -> Mapping[str, World]:
         Worlds by name, kind after kind.
     """
     kinds = (
-        *(in_service.steady, in_service.growing, in_service.churn, in_service.moving, in_service.poisson),
+        *(
+            in_service.steady,
+            in_service.growing,
+            in_service.churn,
+            in_service.moving,
+            in_service.poisson,
+        ),
         *(in_service.untimed, in_service.losing),
         *(costs.cold_start, costs.cold_sizes, costs.slow_depth, costs.pace, costs.pulses),
         *(costs.bimodal, costs.kernels),

@@ -119,9 +119,7 @@ def staged(kinds: tuple[Kind, ...], *stages: tuple[int, float]) -> tuple[Kind, .
 
         *stages: First token and level of each.
     """
-    return tuple(
-        Habit(share=kind.share, positions=kind.positions, stages=stages) for kind in kinds
-    )
+    return tuple(Habit(share=kind.share, positions=kind.positions, stages=stages) for kind in kinds)
 
 
 def mixed(*parts: tuple[float, tuple[float, ...]]) -> tuple[Kind, ...]:

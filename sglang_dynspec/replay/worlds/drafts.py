@@ -111,7 +111,10 @@ def stale() -> tuple[World, ...]:
         world(kind, "drain", "240, then 16", clients=drain, kinds=A26, seconds=24, **none),
         world(
             *(kind, "small", "4 and 48 in turn"),
-            **{"clients": squares, "server": SMALL_GPU, "kinds": A26, "seconds": 50},
+            clients=squares,
+            server=SMALL_GPU,
+            kinds=A26,
+            seconds=50,
             **none,
         ),
     )

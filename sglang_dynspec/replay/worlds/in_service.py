@@ -63,7 +63,10 @@ def churn() -> tuple[World, ...]:
         world(kind, "200-high", "200, good drafts", clients=200, kinds=A26, seconds=30),
         world(
             *(kind, "32-2k", "32 clients, prompts of 2k"),
-            **{"clients": 32, "kinds": A16, "prompt": _TWO_K, "seconds": 40},
+            clients=32,
+            kinds=A16,
+            prompt=_TWO_K,
+            seconds=40,
         ),
     )
 
@@ -119,7 +122,11 @@ def untimed() -> tuple[World, ...]:
         world(kind, "200-all", "all", clients=200, output=(2, 6, 10), kinds=SIMULATED, seconds=120),
         world(
             *(kind, "32-long-prompts", "32 clients, prompts of 2k, short answers"),
-            **{"clients": 32, "output": short, "prompt": _TWO_K, "kinds": A26, "seconds": 90},
+            clients=32,
+            output=short,
+            prompt=_TWO_K,
+            kinds=A26,
+            seconds=90,
         ),
     )
 
@@ -134,12 +141,19 @@ def losing() -> tuple[World, ...]:
     # Less than a factor of two apart, on either side of where other kernels run.
     soon, later = steps((0.0, 14), (1.5, 26), every=3.0), steps((0.0, 14), (3.0, 26), every=6.0)
     small = {
-        **{"server": SMALL_GPU, "kinds": A26, "output": BRIEF, "prefill": (0.002, 1e-5)},
-        **{"bends": (Bend(sizes=(24, 256), factor=2.2, depths=(1, 3)),), "seconds": 50.0},
+        "server": SMALL_GPU,
+        "kinds": A26,
+        "output": BRIEF,
+        "prefill": (0.002, 1e-5),
+        "bends": (Bend(sizes=(24, 256), factor=2.2, depths=(1, 3)),),
+        "seconds": 50.0,
     }
     fast = {
-        **{"clients": steps((0.0, 30), (0.6, 44), every=1.2), "kinds": A26, "output": BRIEF},
-        **{"bends": (Bend(sizes=(40, 256), factor=2.5, depths=(1, 3)),), "prefill": (0.002, 1e-5)},
+        "clients": steps((0.0, 30), (0.6, 44), every=1.2),
+        "kinds": A26,
+        "output": BRIEF,
+        "bends": (Bend(sizes=(40, 256), factor=2.5, depths=(1, 3)),),
+        "prefill": (0.002, 1e-5),
     }
     return (
         world(kind, "pcie-10", "plain by far", clients=10, server=PCIE_1T, seconds=60),
@@ -147,7 +161,10 @@ def losing() -> tuple[World, ...]:
         world(kind, "moe-4", "a tie", clients=4, server=NVLINK_MOE, kinds=A16),
         world(
             *(kind, "small-squares", "4 and 48 in turn: on and off"),
-            **{"clients": squares, "server": SMALL_GPU, "kinds": A26, "seconds": 60},
+            clients=squares,
+            server=SMALL_GPU,
+            kinds=A26,
+            seconds=60,
         ),
         world(kind, "small-75", "14 and 26 in turn, every 75 rounds", clients=soon, **small),
         world(kind, "small-150", "every 150 rounds", clients=later, **small),

@@ -1,5 +1,5 @@
 """
-Synthetic servers in service: time goes by the clock, requests arrive, wait, are prefilled and leave.
+Synthetic servers in service: by the clock, requests arrive, wait, are prefilled and leave.
 
 `world` says what one is made of, `engine` serves it, `run` runs a policy or a fixed depth through
 it, and `scoring` says what that was worth beside an oracle. Everything is drawn from a seed.

@@ -103,7 +103,9 @@ class CostTable:
         """
         return max(self._floor[row], self._rows[row][column] + self._context * seq_len_sum)
 
-    def over(self, columns: NDArray[np.int64], seq_len_sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def over(
+        self, columns: NDArray[np.int64], seq_len_sums: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
         """
         Give `seconds` of every depth in many rounds.
 

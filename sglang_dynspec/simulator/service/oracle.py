@@ -11,8 +11,8 @@ seconds on average, g for a prefill round and c for a token in it. Where each re
 followed by another one (a closed loop, or a queue), a(k) = n(k) / L with L tokens to an output: a
 round that delivers more is interrupted less often per token. Where requests come by the clock,
 prefills follow one another for as long as one has come during the last, which is 1 - exp(-x t(k))
-times exp(x g') of them on average at x requests a second, g' seconds each. **The long-run rate** of a
-depth is n(k) / (t(k) + w(k)): tokens per second of the clock if rounds went on like this one.
+times exp(x g') of them on average at x requests a second, g' seconds each. **The long-run rate** of
+a depth is n(k) / (t(k) + w(k)): tokens per second of the clock if rounds went on like this one.
 """
 
 from dataclasses import dataclass
@@ -75,9 +75,7 @@ def truth_of(run: WorldRun) -> Truth:
     """
     world, log = run.world, run.engine.log
     costs, depths = world.costs(), world.depths
-    rows, columns, sizes, contexts = map(
-        np.array, (log.rows, log.columns, log.sizes, log.contexts)
-    )
+    rows, columns, sizes, contexts = map(np.array, (log.rows, log.columns, log.sizes, log.contexts))
     begins, every = np.array(log.begins), np.arange(len(rows))
     shares = np.array(log.counts) / sizes[:, None]
     level = world.level.over(begins)
@@ -95,8 +93,7 @@ def truth_of(run: WorldRun) -> Truth:
         tokens=tokens,
         seconds=seconds + interruptions(world, tokens, seconds, begins, refilled),
         ran_tokens=ran_tokens,
-        ran_seconds=ran_seconds
-        + interruptions(world, ran_tokens, ran_seconds, begins, refilled),
+        ran_seconds=ran_seconds + interruptions(world, ran_tokens, ran_seconds, begins, refilled),
         rows=rows,
     )
 

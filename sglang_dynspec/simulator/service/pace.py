@@ -88,7 +88,7 @@ class Pace:
 
     def over(self, depths: tuple[int, ...], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
         """
-        Give the factor on rounds of every depth at many moments, what modes add on average included.
+        Give the factor on rounds of every depth at many moments, modes on average included.
 
         Args:
             depths: The depths.

@@ -11,7 +11,6 @@ from sglang_dynspec.simulator.service.requests import Requests
 _BLOCK = 64
 
 
-
 class Population:
     """
     The running requests.

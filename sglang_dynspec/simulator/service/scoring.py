@@ -163,7 +163,9 @@ def score_run(run: WorldRun) -> WorldScore:
     force = in_force(truth.rows, probes)
     rounds = len(force)
     gaps = np.diff(log.ends)[~np.array(log.idle)[1:]]
-    tokens_each = [(last - first) / (n - 1) for first, last, n in engine.population.finished if n > 1]
+    tokens_each = [
+        (last - first) / (n - 1) for first, last, n in engine.population.finished if n > 1
+    ]
     first = slice(0, FIRST)
     return WorldScore(
         share=float(truth.ran_tokens.sum() / possible.sum()),

@@ -39,7 +39,7 @@ class World:
 
         pace: What moves the time of rounds.
 
-        upkeep_window: Plain rounds between two upkeep passes; None for the server's own, 0 for none.
+        upkeep_window: Plain rounds between two upkeep passes, 0 for none; None for the server's.
 
         stale: With no upkeep, the level of acceptance after many plain rounds.
 
