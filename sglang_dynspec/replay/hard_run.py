@@ -195,24 +195,29 @@ def by_kind(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Returns:
         For each kind ``kind``, ``worlds``, and over its worlds and seeds: ``share`` and ``of_best``
-        (geometric means), ``worst_share``, ``worst_of_best`` and ``worst`` (the world of the
-        latter), ``first_share`` (a geometric mean), ``stuck`` and ``switches_per_1000`` (the most).
+        (geometric means), ``worst_share``, ``worst_of_best`` (the smallest mean over the seeds of a
+        world) and ``worst`` (that world), ``first_share`` (a geometric mean), ``stuck`` and
+        ``switches_per_1000`` (the most).
     """
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for row in results:
         kinds.setdefault(row["kind"], []).append(row)
     table = []
     for kind, rows in kinds.items():
-        worst = min(rows, key=lambda row: row["of_best"])
+        each_world: dict[str, list[float]] = {}
+        for row in rows:
+            each_world.setdefault(row["world"], []).append(row["of_best"])
+        means = {world: geometric_mean(values) for world, values in each_world.items()}
+        worst = min(means, key=lambda world: means[world])
         table.append(
             {
                 "kind": kind,
-                "worlds": len({row["world"] for row in rows}),
+                "worlds": len(means),
                 "share": round(geometric_mean(row["share"] for row in rows), 4),
                 "worst_share": min(row["share"] for row in rows),
                 "of_best": round(geometric_mean(row["of_best"] for row in rows), 4),
-                "worst_of_best": worst["of_best"],
-                "worst": worst["world"],
+                "worst_of_best": round(means[worst], 4),
+                "worst": worst,
                 "first_share": round(geometric_mean(row["first_share"] for row in rows), 4),
                 "stuck": max(row["stuck"] for row in rows),
                 "switches_per_1000": max(row["switches_per_1000"] for row in rows),
