@@ -245,7 +245,8 @@ class ServiceEngine:
         requests = [self._drawn.take() for _ in range(count)]
         self.population.admit(
             [
-                (kind, prompt + int(output * part), output - int(output * part))
+                # One token more, as that of its prefill is behind it.
+                (kind, prompt + int(output * part), output - int(output * part) + 1)
                 for part, (kind, prompt, output) in zip(done, requests, strict=True)
             ],
             self.now,
