@@ -35,19 +35,7 @@ AT_SHORT_CONTEXTS: Final = replace(H200_8B, name="h200-8b-short-contexts", conte
 BRIEF: Final = (24, 48, 72)
 
 
-def world(
-    kind: str,
-    name: str,
-    summary: str,
-    *,
-    clients: float | Moves | None = None,
-    rate: float | Moves | None = None,
-    kinds: tuple[Kind, ...] = A16,
-    seconds: float = 20.0,
-    output: tuple[int, int, int] = (24, 122, 384),
-    prompt: tuple[int, int] = (48, 208),
-    **fields: Any,
-) -> World:
+def world(kind: str, name: str, summary: str, /, **fields: Any) -> World:
     """
     Make a world; an H200 unless told otherwise.
 
@@ -60,29 +48,30 @@ def world(
 
         summary: What is special about it.
 
-        clients: Clients of its closed loop.
-
-        rate: Requests per second of its Poisson arrivals.
-
-        kinds: Its kinds of requests.
-
-        seconds: How long it lasts.
-
-        output: Shortest, median and longest output.
-
-        prompt: Shortest and longest prompt.
-
-        **fields: Further fields of `World`.
+        **fields: ``clients`` of its closed loop or ``rate`` of its Poisson arrivals, each a number
+            or `Moves`; ``kinds``, ``output`` and ``prompt`` of its `Requests`; and fields of
+            `World`, ``seconds`` being 20 unless given.
     """
-    long = output == LONG
+    load = Load(
+        clients=_moving(fields.pop("clients", None)), rate=_moving(fields.pop("rate", None))
+    )
+    requests = Requests(
+        kinds=fields.pop("kinds", A16),
+        **{part: fields.pop(part) for part in ("output", "prompt") if part in fields},
+    )
+    long = requests.output == LONG
+    usual: dict[str, Any] = {
+        "server": AT_SHORT_CONTEXTS if long else H200_8B,
+        "running": long,
+        "seconds": 20.0,
+    }
     return World(
         name=f"{kind}-{name}",
         kind=kind,
         summary=summary,
-        requests=Requests(kinds=kinds, prompt=prompt, output=output),
-        load=Load(clients=_moving(clients), rate=_moving(rate)),
-        seconds=seconds,
-        **{"server": AT_SHORT_CONTEXTS if long else H200_8B, "running": long} | fields,
+        requests=requests,
+        load=load,
+        **usual | fields,
     )
 
 

@@ -110,7 +110,9 @@ def stale() -> tuple[World, ...]:
         world(kind, "64-churn", "64 clients", clients=64, kinds=A26, **none),
         world(kind, "drain", "240, then 16", clients=drain, kinds=A26, seconds=24, **none),
         world(
-            *(kind, "small", "4 and 48 in turn"),
+            kind,
+            "small",
+            "4 and 48 in turn",
             clients=squares,
             server=SMALL_GPU,
             kinds=A26,

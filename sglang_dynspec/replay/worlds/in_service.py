@@ -62,7 +62,9 @@ def churn() -> tuple[World, ...]:
         world(kind, "32-high", "32 clients, good drafts", clients=32, kinds=A26),
         world(kind, "200-high", "200, good drafts", clients=200, kinds=A26, seconds=30),
         world(
-            *(kind, "32-2k", "32 clients, prompts of 2k"),
+            kind,
+            "32-2k",
+            "32 clients, prompts of 2k",
             clients=32,
             kinds=A16,
             prompt=_TWO_K,
@@ -121,7 +123,9 @@ def untimed() -> tuple[World, ...]:
         world(kind, "128-low", "128, poor drafts", clients=128, output=short, kinds=A16, **many),
         world(kind, "200-all", "all", clients=200, output=(2, 6, 10), kinds=SIMULATED, seconds=120),
         world(
-            *(kind, "32-long-prompts", "32 clients, prompts of 2k, short answers"),
+            kind,
+            "32-long-prompts",
+            "32 clients, prompts of 2k, short answers",
             clients=32,
             output=short,
             prompt=_TWO_K,
@@ -160,7 +164,9 @@ def losing() -> tuple[World, ...]:
         world(kind, "pcie-48", "plain by farther", clients=48, server=PCIE_1T, seconds=90),
         world(kind, "moe-4", "a tie", clients=4, server=NVLINK_MOE, kinds=A16),
         world(
-            *(kind, "small-squares", "4 and 48 in turn: on and off"),
+            kind,
+            "small-squares",
+            "4 and 48 in turn: on and off",
             clients=squares,
             server=SMALL_GPU,
             kinds=A26,

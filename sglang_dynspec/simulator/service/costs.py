@@ -64,11 +64,11 @@ class CostTable:
         )
         at = np.array(self.sizes)
         for bend in bends:
-            rows = [not bend.depths or depth in bend.depths for depth in depths]
+            rows = np.array([not bend.depths or depth in bend.depths for depth in depths])
             columns = (at >= bend.sizes[0]) & (at <= bend.sizes[1])
             self.rounds[np.ix_(rows, columns)] *= bend.factor
         self.passes = np.array([server.upkeep_seconds(size) for size in self.sizes])
-        self._rows = self.rounds.tolist()
+        self._rows: list[list[float]] = self.rounds.tolist()
         self._context = server.context
         self._floor = [server.floor if depth else 0.0 for depth in depths]
 

@@ -138,6 +138,5 @@ class Population:
         for since, has in zip(self._since[done].tolist(), self._has[done].tolist(), strict=True):
             self.finished.append((since, now, has))
         stay = ~done
-        self._kind, self._wanted, self._has, self._since, self.lengths = (
-            each[stay] for each in (self._kind, self._wanted, self._has, self._since, self.lengths)
-        )
+        self._kind, self._wanted, self._has = self._kind[stay], self._wanted[stay], self._has[stay]
+        self._since, self.lengths = self._since[stay], self.lengths[stay]
