@@ -12,7 +12,7 @@ from rich.table import Table
 
 from sglang_dynspec.cli._replay_tables import check_table
 from sglang_dynspec.cli.output import print_json, print_table
-from sglang_dynspec.replay.hard_ablations import ablate, ablated_worlds
+from sglang_dynspec.replay.hard_ablations import ABLATED, ablate
 from sglang_dynspec.replay.hard_checks import DRAWN, check_hard
 from sglang_dynspec.replay.hard_run import find_any_world, replay_hard
 from sglang_dynspec.replay.processes import Progress
@@ -121,7 +121,7 @@ def run_ablations(
     Args:
         entry: The policy.
 
-        only: Names of worlds; empty for `ablated_worlds`.
+        only: Names of worlds; empty for `ABLATED`.
 
         seeds: How many seeds; None for one.
 
@@ -135,7 +135,7 @@ def run_ablations(
     Raises:
         ConfigError: There is no such policy, world or part.
     """
-    names = [find_any_world(name).name for name in only] or ablated_worlds()
+    names = [find_any_world(name).name for name in only] or ABLATED
     return ablate(entry, names, seeds=seeds or 1, jobs=jobs, progress=progress)
 
 

@@ -10,7 +10,6 @@ from sglang_dynspec.replay.ablations import Part, parts
 from sglang_dynspec.replay.checks import Check
 from sglang_dynspec.replay.hard_checks import check_hard
 from sglang_dynspec.replay.hard_run import (
-    SLOW_DEPTH,
     STUBBORN,
     ablation_tasks,
     by_kind,
@@ -19,7 +18,34 @@ from sglang_dynspec.replay.hard_run import (
 )
 from sglang_dynspec.replay.processes import Progress
 from sglang_dynspec.replay.suites import Entry
-from sglang_dynspec.replay.worlds import worlds
+
+#: The worlds that parts are taken out in unless others are named: one or two of each kind, such that
+#: there is something to lose.
+ABLATED: Final = (
+    "steady-96-low",
+    "growing-200-high",
+    "churn-200-simulated",
+    "moving-drain",
+    "poisson-turns",
+    "untimed-64",
+    "losing-pcie-10",
+    "losing-small-75",
+    "cold-start-waves-moe",
+    "cold-sizes-small",
+    "slow-depth-32",
+    "pace-twice",
+    "pulses-32-depth",
+    "bimodal-48-depth",
+    "kernels-fall-96",
+    "mixture-4",
+    "phases-8-tires",
+    "cold-requests-4-burst",
+    "bursts-small-40",
+    "stale-drain",
+    "collapse-32",
+    "collapse-1-seems",
+    "many-depths-moving",
+)
 
 #: Change of a share that counts as much as a bound from above that is overshot by its own size.
 _SHARE_UNIT: Final = 0.05
@@ -30,24 +56,6 @@ _NEVER: Final = 2.0
 #: Damage below which a part does nothing: a share by a thousandth, a count by a fiftieth of its
 #: bound.
 _NOTHING: Final = 0.02
-
-
-def ablated_worlds() -> tuple[str, ...]:
-    """
-    Name the worlds that parts are taken out in.
-
-    Returns:
-        The first and the last of each kind, and of the kind with slow depths those of 1, 8 and 32
-        requests.
-    """
-    kinds: dict[str, list[str]] = {}
-    for name, world in worlds().items():
-        kinds.setdefault(world.kind, []).append(name)
-    return tuple(
-        name
-        for kind, names in kinds.items()
-        for name in (names[:3] if kind == SLOW_DEPTH else (names[0], names[-1]))
-    )
 
 
 def ablate(

@@ -13,7 +13,7 @@ from sglang_dynspec.estimates import proportion
 from sglang_dynspec.policies import goodput
 from sglang_dynspec.replay.ablations import Part, parts, taken_out
 from sglang_dynspec.replay.checks import Check
-from sglang_dynspec.replay.hard_ablations import ablate, ablated_worlds, damage
+from sglang_dynspec.replay.hard_ablations import ABLATED, ablate, damage
 from sglang_dynspec.replay.hard_checks import check_hard
 from sglang_dynspec.replay.hard_run import by_kind, find_any_world, replay_hard
 from sglang_dynspec.replay.suites import Entry
@@ -217,7 +217,7 @@ class TestAblations:
             pass
 
     def test_worlds_of_every_kind_are_used(self):
-        used = {find_world(name).kind for name in ablated_worlds()}
+        used = {find_world(name).kind for name in ABLATED}
         assert used == {each.kind for each in worlds().values()}
 
     @pytest.mark.parametrize(
