@@ -170,11 +170,15 @@ def _figure(figure: float | None) -> str:
 
 
 def _kind_table(document: Mapping[str, Any]) -> Table:
-    table = Table(box=SIMPLE_HEAD, title=f"{escape(document['policy'])} in the hard worlds")
+    table = Table(
+        box=SIMPLE_HEAD,
+        title=f"{escape(document['policy'])} in the hard worlds",
+        caption="p99: as many times as at the best fixed depth",
+    )
     table.add_column("kind", no_wrap=True)
     for heading in (
         *("worlds", "of the oracle", "worst", "of the best depth", "worst", "first 512"),
-        *("stuck", "switches / 1000"),
+        *("p99 s/token", "p99 gap", "stuck", "switches / 1000"),
     ):
         table.add_column(heading, justify="right")
     for each in document["kinds"]:
@@ -183,6 +187,7 @@ def _kind_table(document: Mapping[str, Any]) -> Table:
             str(each["worlds"]),
             *(f"{each[name]:.1%}" for name in ("share", "worst_share", "of_best")),
             *(f"{each[name]:.1%}" for name in ("worst_of_best", "first_share")),
+            *(f"{each[name]:.2f}x" for name in ("token_p99", "gap_p99")),
             str(each["stuck"]),
             f"{each['switches_per_1000']:.1f}",
         )

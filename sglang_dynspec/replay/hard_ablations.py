@@ -19,7 +19,7 @@ from sglang_dynspec.replay.hard_run import (
 from sglang_dynspec.replay.processes import Progress
 from sglang_dynspec.replay.suites import Entry
 
-#: The worlds that parts are taken out in unless others are named: one or two of each kind, such that
+#: The worlds that parts are taken out in unless others are named: one or two of each kind, in which
 #: there is something to lose.
 ABLATED: Final = (
     "steady-96-low",

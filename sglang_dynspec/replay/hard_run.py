@@ -196,7 +196,8 @@ def by_kind(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Returns:
         For each kind ``kind``, ``worlds``, and over its worlds and seeds: ``share`` and ``of_best``
         (geometric means), ``worst_share``, ``worst_of_best`` (the smallest mean over the seeds of a
-        world) and ``worst`` (that world), ``first_share`` (a geometric mean), ``stuck`` and
+        world) and ``worst`` (that world), ``first_share`` (a geometric mean), ``token_p99`` and
+        ``gap_p99`` (as many times those of the best fixed depth, geometric means), ``stuck`` and
         ``switches_per_1000`` (the most).
     """
     kinds: dict[str, list[Mapping[str, Any]]] = {}
@@ -219,11 +220,21 @@ def by_kind(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "worst_of_best": round(means[worst], 4),
                 "worst": worst,
                 "first_share": round(geometric_mean(row["first_share"] for row in rows), 4),
+                "token_p99": _times_the_best(rows, "token_p99"),
+                "gap_p99": _times_the_best(rows, "gap_p99"),
                 "stuck": max(row["stuck"] for row in rows),
                 "switches_per_1000": max(row["switches_per_1000"] for row in rows),
             }
         )
     return table
+
+
+def _times_the_best(rows: Sequence[Mapping[str, Any]], figure: str) -> float:
+    """
+    Compare a figure with that of the best fixed depth, where both have one.
+    """
+    pairs = [(row[figure], row["fixed"][str(row["best_depth"])][figure]) for row in rows]
+    return round(geometric_mean(own / best for own, best in pairs if own and best), 4)
 
 
 def _run_placed(placed: tuple[int, _Task]) -> tuple[int, list[dict[str, Any]]]:

@@ -36,6 +36,10 @@ def row(world="a-1", kind="a", seed=0, **fields):
         "switches_per_1000": 0.0,
         "policy_errors": 0,
         "followings": [],
+        "best_depth": 3,
+        "token_p99": 0.03,
+        "gap_p99": 0.06,
+        "fixed": {"3": {"token_p99": 0.02, "gap_p99": 0.02}},
     }
     return {"world": world, "kind": kind, "seed": seed, **defaults | fields}
 
@@ -188,6 +192,11 @@ class TestChecks:
         assert found["kind a"].passed
         found = checks(good, row("a-2", of_best=0.9), row("a-2", seed=1, of_best=0.95))
         assert (found["kind a"].passed, found["kind a"].where) == (False, "a-2")
+
+    def test_latency_is_compared_with_the_best_depths(self):
+        (kind,) = by_kind([row(), row(token_p99=None), row(token_p99=0.04)])
+        assert kind["token_p99"] == pytest.approx((1.5 * 2.0) ** 0.5, abs=1e-4)
+        assert kind["gap_p99"] == 3.0
 
     def test_the_unseen_may_be_a_hundredth_less(self):
         assert checks(row(share=0.976), suite="drawn")["mean share"].passed
