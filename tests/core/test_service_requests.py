@@ -13,7 +13,7 @@ from tests.core.serving import requests, world
 STAGED = Requests(
     kinds=(
         Habit(share=0.25, positions=(1.0,), stages=((0, 0.0), (4, 1.0), (6, 0.5))),
-        Kind(share=0.75, positions=(0.8, 0.5)),
+        Habit(share=0.75, positions=(0.8, 0.5), stages=((0, 0.5),)),
     ),
 )
 
@@ -32,7 +32,7 @@ class TestRequests:
                     [0.0, 0.0, 0.0],
                     [1.0, 1.0, 1.0],
                     [0.5, 0.25, 0.125],
-                    *[[0.8, 0.4, 0.2]] * 3,
+                    *[[0.4, 0.1, 0.025]] * 3,
                 ]
             )
         )

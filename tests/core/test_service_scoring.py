@@ -105,8 +105,9 @@ class TestShare:
 
     def test_stale_drafts_are_the_runs_own_as_well(self):
         fields = {"requests": ENDLESS, "upkeep_window": 0, "stale": 0.0, "freshening": 1e9}
-        made = scripted(lambda index: index > 60, seconds=120.0, **fields)
+        made = scripted(lambda index: int(index > 60), seconds=120.0, **fields)
         truth = truth_of(made)
+        assert truth.rows[-1] == 1
         assert truth.tokens[1, -1] == pytest.approx(6.0)
         assert truth.ran_tokens[-1] == pytest.approx(4.0, abs=0.1)
 

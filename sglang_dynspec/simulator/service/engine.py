@@ -148,7 +148,8 @@ class ServiceEngine:
                 return True
             else:
                 self.now = min(self._arrivals.next_moment(self.now), world.seconds)
-                self._idle, self._timed = True, False
+                # Whoever comes is prefilled first, so that the next round has no period.
+                self._idle = True
         return False
 
     def observation(self, index: int, *, depth: int, depth_age: int) -> Observation:
