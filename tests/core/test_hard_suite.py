@@ -176,6 +176,13 @@ class TestChecks:
         found = checks(row(**fields))
         assert [each.name for each in found.values() if not each.passed] == [name]
 
+    def test_never_is_worse_than_late(self):
+        found = checks(row(followings=[following()]), row("a-2", followings=[following(back=None)]))
+        assert (found["taken back"].figure, found["taken back"].where) == (
+            None,
+            "never: a-2, seed 0",
+        )
+
     def test_what_was_not_due_is_not_asked_for(self):
         found = checks(row(followings=[following(was=False, left=None, due=False, back=None)]))
         assert not found["slow left"].measured
