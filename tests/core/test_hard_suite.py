@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 from typer.testing import CliRunner
@@ -79,6 +80,11 @@ class TestWorlds:
             assert name.startswith(f"{each.kind}-")
             assert 10.0 <= each.seconds <= 120.0
             assert sum(kind.share for kind in each.requests.kinds) == pytest.approx(1.0)
+
+    def test_they_are_fixed(self):
+        """A world that is changed makes every published figure another one: measure anew then."""
+        digest = sha256(repr(list(worlds().values())).encode()).hexdigest()
+        assert digest.startswith("4cb3cbedb2f65334")
 
     def test_none_of_that_name(self):
         with pytest.raises(ConfigError, match="steady-3-low"):
