@@ -5,13 +5,24 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
+from sglang_dynspec.cli._replay_hard import (
+    HARD,
+    HARD_SUITES,
+    list_worlds,
+    run_ablations,
+    run_hard,
+    show_ablations,
+    show_hard,
+)
 from sglang_dynspec.cli._replay_tables import (
     check_table,
     figure_table,
@@ -26,6 +37,7 @@ from sglang_dynspec.errors import ConfigError
 from sglang_dynspec.replay import suite_run as replaying
 from sglang_dynspec.replay.checks import check
 from sglang_dynspec.replay.pictures import draw_run, draw_shares
+from sglang_dynspec.replay.processes import Progress
 from sglang_dynspec.replay.recorded import COVERED, ENOUGH, replay_trace
 from sglang_dynspec.replay.suites import BOUNDS, Entry, Suite, suites
 from sglang_dynspec.simulator import find_scenario, run_scenario, scenarios
@@ -53,10 +65,12 @@ def command(
             metavar="FILE", help="Replay this recorded trace in place of synthetic servers."
         ),
     ] = None,
-    suite: Annotated[str, typer.Option(metavar="NAME", help="standard, or small.")] = "standard",
+    suite: Annotated[
+        str, typer.Option(metavar="NAME", help="standard, small, hard, or drawn.")
+    ] = "standard",
     scenario: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this scenario. Repeat for more."),
+        typer.Option(metavar="NAME", help="Only this scenario or world. Repeat for more."),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many seeds. Default: the suite's.")
@@ -71,6 +85,10 @@ def command(
     must_pass: Annotated[
         bool, typer.Option("--check", help="Exit with 1 where a criterion is missed.")
     ] = False,
+    ablations: Annotated[
+        bool,
+        typer.Option("--ablations", help="Take each part of goodput and guard out; hard alone."),
+    ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the scenarios and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -82,11 +100,14 @@ def command(
     every fixed depth, bandit, and threshold with the settings that are best on these scenarios.
     Needs no engine and no GPU.
 
+    The suite hard has worlds in which time goes by the clock and requests come and go; drawn has
+    worlds that nobody is to tune a policy on. There a policy is compared with every fixed depth.
+
     With --trace the load of a recorded trace is replayed instead, as far as the trace tells what
     other depths would have done.
     """
     if list_all:
-        _list(as_json=as_json)
+        (list_worlds if suite == HARD else _list)(as_json=as_json)
         return
     entry = _entry(policy, option or [])
     if trace is not None:
@@ -98,7 +119,41 @@ def command(
             )
         _replay_trace(trace, entry, as_json=as_json)
         return
-    chosen = _suite(suite, scenario or [], seeds)
+    if suite in HARD_SUITES or ablations:
+        if plot is not None or (ablations and (suite != HARD or must_pass)):
+            raise ConfigError(
+                expected="--suite hard or drawn without --plot, and --ablations with hard alone",
+                found=f"--suite {suite}, and one of them",
+                remedy="leave --plot out; with --ablations give --suite hard, and no --check",
+            )
+        run = partial(run_ablations, entry) if ablations else partial(run_hard, suite, entry)
+        show = print_json if as_json else show_ablations if ablations else show_hard
+        with _progress() as progress:
+            table = run(scenario or [], seeds=seeds, jobs=jobs, progress=progress)
+        show(table)
+        _fail_if(must_pass and not all(each["passed"] for each in table["checks"]))
+        return
+    _replay_suite(
+        _suite(suite, scenario or [], seeds),
+        entry,
+        alone=alone,
+        jobs=jobs,
+        plot=plot,
+        must_pass=must_pass,
+        as_json=as_json,
+    )
+
+
+def _replay_suite(
+    chosen: Suite,
+    entry: Entry,
+    *,
+    alone: bool,
+    jobs: int | None,
+    plot: Path | None,
+    must_pass: bool,
+    as_json: bool,
+) -> None:
     if plot is not None:
         require_matplotlib()
         plot.mkdir(parents=True, exist_ok=True)
@@ -122,7 +177,11 @@ def command(
             typer.echo(f"left out: {left_out['entry']}: {left_out['why']}")
         for path in pictures:
             typer.echo(f"picture: {path}")
-    if must_pass and not all(each.passed for each in checks):
+    _fail_if(must_pass and not all(each.passed for each in checks))
+
+
+def _fail_if(missed: bool) -> None:
+    if missed:
         raise typer.Exit(1)
 
 
@@ -190,11 +249,11 @@ def _draw(document: dict[str, Any], entry: Entry, suite: Suite, directory: Path)
 
 
 @contextmanager
-def _progress() -> Iterator[replaying.Progress]:
+def _progress() -> Iterator[Progress]:
     """
     Show a bar on standard error while a block runs.
     """
     columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("replay", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -3,24 +3,16 @@ Replaying policies through scenarios.
 """
 
 import math
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context, parent_process
 from typing import Any
 
 from sglang_dynspec._version import __version__
 from sglang_dynspec.errors import ConfigError
+from sglang_dynspec.replay.processes import Count, Progress, workers
 from sglang_dynspec.replay.suites import TUNED, Entry, Suite, baselines, threshold_grid
 from sglang_dynspec.simulator import Scenario, find_scenario, run_scenario, score
-
-#: Told how many tasks are done, and of how many.
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +62,7 @@ def replay(
     entries = [policy]
     left_out: list[dict[str, str]] = []
     grid: list[Entry] = []
-    with _workers(jobs) as run:
+    with workers(jobs) as run:
         if compare:
             others = [each for each in baselines() if each.name != policy.name]
             # In a worker, because SGLang's own policy takes seconds to import.
@@ -81,7 +73,7 @@ def replay(
         searched = _tasks(suite, grid, seeds[:1])
         tasks = _tasks(suite, entries, seeds)
         # The tuned threshold comes after its search.
-        count = _Count(len(searched) + len(tasks) + bool(grid) * len(suite.scenarios), progress)
+        count = Count(len(searched) + len(tasks) + bool(grid) * len(suite.scenarios), progress)
         found = [row for rows in count(run(_run_task, searched)) for row in rows]
         tuning = {entry.name: mean_share(found, entry.name) for entry in grid}
         if grid:
@@ -194,66 +186,6 @@ def _fault(entry: Entry, suite: Suite) -> tuple[str, str]:
     except ConfigError as error:
         return entry.name, str(error)
     return entry.name, ""
-
-
-@contextmanager
-def _workers(jobs: int | None) -> Iterator[Callable[..., Iterator[Any]]]:
-    """
-    Give a map over processes, whose results come as they are ready.
-    """
-    jobs = jobs or os.cpu_count() or 1
-    if jobs == 1:
-        yield map
-        return
-    pool = ProcessPoolExecutor(
-        jobs,
-        # Not forked: a progress bar has a thread.
-        mp_context=get_context("spawn"),
-        initializer=_prepare_worker,
-    )
-    with pool:
-
-        def unordered(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-            futures = [pool.submit(function, item) for item in items]
-            return (future.result() for future in as_completed(futures))
-
-        try:
-            yield unordered
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _prepare_worker() -> None:
-    """
-    Let a process of the pool end with the one that started it.
-    """
-    # Ctrl-C reaches every process of a terminal; the first one ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        # However it ended: a pool whose owner was killed waits for work forever.
-        parent.join()
-        os._exit(1)
-
-
-class _Count:
-    """
-    Counts what passes, and tells.
-    """
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-
-    def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
-        for item in items:
-            self._done += 1
-            if self._progress is not None:
-                self._progress(self._done, self._total)
-            yield item
 
 
 def _tasks(suite: Suite, entries: list[Entry], seeds: tuple[int, ...]) -> list[_Task]:

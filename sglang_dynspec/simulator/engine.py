@@ -11,6 +11,7 @@ from sglang_dynspec.observation import Observation, Outcome
 from sglang_dynspec.simulator.batch import SyntheticBatch
 from sglang_dynspec.simulator.load import Rollouts
 from sglang_dynspec.simulator.scenario import Scenario
+from sglang_dynspec.simulator.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +57,7 @@ class SyntheticEngine:
         self._followed_prefill = (noise_rng.random(rounds) < scenario.prefills).tolist()
         self._levels = scenario.levels(rounds).tolist()
         self._slowdown = scenario.slowdown(rounds).tolist()
-        self._owed = _Upkeep(scenario.server.upkeep_window)
+        self._owed = Upkeep(scenario.server.upkeep_window)
         self._compiled: set[tuple[int, int, bool]] = set()
         self._seq_lens: tuple[int, ...] = ()
         self.now = 0.0
@@ -157,41 +158,6 @@ class SyntheticEngine:
             guesses=guesses,
             right_guesses=right_guesses,
         )
-
-
-class _Upkeep:
-    """
-    Passes that the draft model's KV is owed.
-
-    Args:
-        window: Plain rounds between two passes; 0 for none.
-
-    Attributes:
-        guessed: Whether the round before was plain and had a pass, which guesses the next token.
-    """
-
-    def __init__(self, window: int) -> None:
-        self._window = window
-        self._pending = 0
-        self.guessed = False
-
-    def plain(self) -> bool:
-        """
-        Note a plain round, and say whether it has a pass.
-        """
-        self._pending += 1
-        self.guessed = self._pending == self._window
-        if self.guessed:
-            self._pending = 0
-        return self.guessed
-
-    def speculative(self) -> bool:
-        """
-        Note a speculative round, and say whether it has a pass: one that is a re-entry does.
-        """
-        owing = self._pending > 0 and self._window > 0
-        self._pending, self.guessed = 0, False
-        return owing
 
 
 def _noise(scenario: Scenario, rounds: int, rng: np.random.Generator) -> list[float]:

@@ -83,7 +83,7 @@ def _reaction(
     took = None
     if due is not None:
         followed = (in_force[stretch][due:] == 0) == turns_off
-        took = _first_settled(followed)
+        took = first_settled(followed)
         due += transition.at
     return Reaction(
         turns=transition.turns, at=transition.at, due=due, took=took, within=transition.within
@@ -97,7 +97,16 @@ def _first_for_good(ahead: NDArray[np.bool_]) -> int | None:
     return int(behind[-1]) + 1 if len(behind) else 0
 
 
-def _first_settled(followed: NDArray[np.bool_]) -> int | None:
+def first_settled(followed: NDArray[np.bool_]) -> int | None:
+    """
+    Find where a run has followed a change for good: in nine of ten of the next 32 rounds.
+
+    Args:
+        followed: Whether each round is as it should be; shape (rounds,).
+
+    Returns:
+        The first such round, or None.
+    """
     for start in np.flatnonzero(followed):
         if followed[start : start + _SETTLED].mean() >= _SETTLED_SHARE:
             return int(start)

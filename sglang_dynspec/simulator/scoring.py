@@ -85,7 +85,7 @@ class Score:
         """
         Give the figures as plain JSON types.
         """
-        return _rounded_floats(
+        return rounded_floats(
             asdict(self)
             | {
                 "depth_shares": {str(depth): part for depth, part in self.depth_shares.items()},
@@ -95,9 +95,12 @@ class Score:
         )
 
 
-def _rounded_floats(figures: dict[str, Any]) -> dict[str, Any]:
+def rounded_floats(figures: dict[str, Any]) -> dict[str, Any]:
     """
     Round floats to six digits after the point, those in nested objects as well.
+
+    Args:
+        figures: Figures by name.
     """
     return {name: _rounded(figure) for name, figure in figures.items()}
 
@@ -105,7 +108,7 @@ def _rounded_floats(figures: dict[str, Any]) -> dict[str, Any]:
 def _rounded(figure: Any) -> Any:
     if isinstance(figure, float):
         return round(figure, 6)
-    return _rounded_floats(figure) if isinstance(figure, dict) else figure
+    return rounded_floats(figure) if isinstance(figure, dict) else figure
 
 
 def true_rates(run: ScenarioRun) -> NDArray[np.float64]:
@@ -164,14 +167,14 @@ def score(run: ScenarioRun) -> Score:
     tokens = run.batch_sizes * mean_lengths(run)[column, every]
     possible = best * run.seconds
     probes = short_probes(run.probes)
-    in_force = _in_force(column, probes)
-    lost = np.maximum(0.0, rates[in_force, every] * run.seconds - tokens) * probes
+    force = in_force(column, probes)
+    lost = np.maximum(0.0, rates[force, every] * run.seconds - tokens) * probes
     counted = slice(scenario.warm_up, None)
-    changed = np.diff(in_force, prepend=in_force[0]) != 0
+    changed = np.diff(force, prepend=force[0]) != 0
     switches = int(changed[counted].sum())
     horizon = len(column) - scenario.warm_up
     ran, ideal = column[counted], rates.argmax(axis=0)[counted]
-    reactions = react(scenario.transitions, rates, in_force)
+    reactions = react(scenario.transitions, rates, force)
     judged = _judged(reactions, len(column))[counted]
     starts = np.union1d(
         np.flatnonzero(np.diff(ideal, prepend=ideal[0])),
@@ -224,9 +227,14 @@ def short_probes(probes: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return short
 
 
-def _in_force(column: NDArray[np.int64], probes: NDArray[np.bool_]) -> NDArray[np.int64]:
+def in_force(column: NDArray[np.int64], probes: NDArray[np.bool_]) -> NDArray[np.int64]:
     """
     Give the column of the depth in force in each round: that of the last round that was no probe.
+
+    Args:
+        column: Column of the depth of each round; shape (rounds,).
+
+        probes: Whether each was a probe; shape (rounds,).
     """
     last = np.maximum.accumulate(np.where(probes, -1, np.arange(len(column))))
     # Plain is in force before the first round.

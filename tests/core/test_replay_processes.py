@@ -12,8 +12,8 @@ import pytest
 POOL = """
 import multiprocessing, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
-from sglang_dynspec.replay.suite_run import _workers
-with _workers(2) as run:
+from sglang_dynspec.replay.processes import workers
+with workers(2) as run:
     list(run(abs, range(8)))
     print(*(each.pid for each in multiprocessing.active_children()), flush=True)
     sys.stdin.read()

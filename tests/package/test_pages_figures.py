@@ -10,7 +10,7 @@ import pytest
 
 from sglang_dynspec.replay.suite_run import mean_share
 from tests.package.conftest import ROOT
-from tests.package.pages import README, page
+from tests.package.pages import README, page, quoted
 
 RESULTS = ROOT / "benchmarks" / "results"
 MEASURED = page("measured")
@@ -84,3 +84,25 @@ def test_shares_of_the_oracle() -> None:
         assert share == f"{100 * found:.1f} %", name
     text = " ".join(page("replay").text.split())
     assert f"({len(document['scenarios'])} scenarios, {len(document['seeds'])} seeds;" in text
+
+
+def test_shares_in_the_hard_worlds() -> None:
+    document = load("replay_hard_7f390dd.json")
+    kinds = {each["kind"]: each for each in document["kinds"]}
+    (described,) = page("replay").tables("kind")
+    assert {kind for row in described for kind in quoted(row["kind"])} == {*kinds}
+    (rows,) = page("replay").tables("kind of world")
+    assert [row["kind of world"] for row in rows] == [f"`{kind}`" for kind in kinds]
+    for row in rows:
+        each = kinds[row["kind of world"].strip("`")]
+        assert list(row.values())[1:] == [
+            str(each["worlds"]),
+            *(f"{100 * each[name]:.1f}" for name in ("share", "worst_share")),
+            *(f"{100 * each[name]:.1f}" for name in ("of_best", "worst_of_best")),
+            str(each["stuck"]),
+        ]
+    text = " ".join(page("replay").text.split())
+    mean = next(each for each in document["checks"] if each["name"] == "mean share")["figure"]
+    assert f"**{100 * mean:.1f} % of the oracle** in the geometric mean" in text
+    failed = [each["name"] for each in document["checks"] if not each["passed"]]
+    assert f"misses {len(failed)} of {len(document['checks'])} criteria" in text
