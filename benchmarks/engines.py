@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import pairs
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Iterator
 
 #: Prompt tokens of requests whose decoding is measured, and of those whose prefill is.
 PROMPT, LONG_PROMPT = 128, 1024
@@ -37,6 +39,14 @@ STOCK = {
     "128": {"candidate_steps": [0]},
 }
 STOCK_OFF = {"1": {"candidate_steps": [0]}, "100000": {"candidate_steps": [3]}}
+
+
+def unknown_engines(names: Iterable[str]) -> Iterator[str]:
+    """What is wrong with names of engines, before anything has been started."""
+    for name in names:
+        if name not in NAMED and not re.fullmatch(r"fixed_[1-9]\d*", name):
+            known = ", ".join(sorted(NAMED))
+            yield f"expected engines among {known} and fixed_<depth>; found {name}"
 
 
 def engine_arguments(name: str, options: argparse.Namespace, pair: pairs.Pair) -> dict[str, Any]:

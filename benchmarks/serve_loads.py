@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pairs
-from engines import DECIDING, NAMED, Child, serve
+from engines import DECIDING, Child, serve, unknown_engines
 from loads import parse
 
 from sglang_dynspec.files import write_whole
@@ -128,12 +128,7 @@ def row(load: str, results: dict[str, Any]) -> dict[str, Any]:
 
 def faults(options: argparse.Namespace) -> list[str]:
     """List what is wrong with the options."""
-    found = []
-    for name in options.engines:
-        depth = name.removeprefix("fixed_")
-        if name not in NAMED and not (depth != name and depth.isdecimal()):
-            known = ", ".join(sorted(NAMED))
-            found.append(f"expected engines among {known} and fixed_<depth>; found {name}")
+    found = [*unknown_engines(options.engines)]
     for load in options.loads:
         try:
             parse(load, options.seconds)

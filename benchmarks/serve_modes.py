@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import sys
 import time
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pairs
-from engines import DECIDING, NAMED, PROMPT, Child, serve
+from engines import DECIDING, PROMPT, Child, serve, unknown_engines
 from switching import STRETCH, switch_costs
 
 from sglang_dynspec.files import write_whole
@@ -242,10 +241,7 @@ def faults(options: argparse.Namespace) -> Iterator[str]:
     """What is wrong with the options, before anything has been started."""
     if options.repeats < 2:
         yield f"expected 2 repeats or more, for their spread; found {options.repeats}"
-    for name in options.engines:
-        if name not in NAMED and not re.fullmatch(r"fixed_[1-9]\d*", name):
-            known = ", ".join(sorted(NAMED))
-            yield f"expected engines among {known} and fixed_<depth>; found {name}"
+    yield from unknown_engines(options.engines)
     largest = max(options.concurrency + options.switching)
     if largest > options.max_batch:
         yield f"expected no concurrency above --max-batch {options.max_batch}; found {largest}"

@@ -5,15 +5,14 @@ The models have the sizes of Llama-3.1-8B, in bf16, under FA3, overlap and CUDA 
 SGLang's fused kernels. `DYNSPEC_KNOWN_PAIR_JSON` names a file that the figures are written to.
 """
 
-import json
-import os
-from pathlib import Path
+from functools import partial
 
 import pytest
 
 from sglang_dynspec_cpu.checkpoint import HEAD_VOCABULARY, LLAMA_8B
 from sglang_dynspec_cpu.constructed import KINDS, MEMORY, constructed_pair
 from tests.engine import known
+from tests.gpu import comparing
 from tests.gpu.conftest import GpuEngine
 
 PLACES = 64
@@ -45,14 +44,7 @@ ENGINE = {
 }
 
 
-def tell(**figures):
-    """Print figures, and add them to the file that the environment names."""
-    print(json.dumps(figures))  # noqa: T201 - the figures belong in the log
-    where = os.environ.get("DYNSPEC_KNOWN_PAIR_JSON")
-    if where:
-        path = Path(where)
-        before = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**before, **figures}, indent=1))
+tell = partial(comparing.tell, "DYNSPEC_KNOWN_PAIR_JSON")
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,15 @@ SmolLM2 in fp32 with triton, its EAGLE3 head, prompts of four kinds. `DYNSPEC_RE
 a file that the figures are written to.
 """
 
-import json
-import os
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from sglang_dynspec_cpu.smollm2.pair import smollm2_pair
 from sglang_dynspec_cpu.smollm2.prompts import chat_template, prompts_by_kind
 from tests.engine.workloads import Workload
+from tests.gpu import comparing
 from tests.gpu.comparing import assert_answers_are, check
 from tests.gpu.conftest import GpuEngine
 
@@ -25,14 +24,7 @@ DEPTHS = (0, 1, 3)
 ENGINE = {"max_running_requests": 48, "cuda_graph_max_bs_decode": 48}
 
 
-def tell(**figures):
-    """Print figures, and add them to the file that the environment names."""
-    print(json.dumps(figures))  # noqa: T201 - the figures belong in the log
-    where = os.environ.get("DYNSPEC_REAL_PAIR_JSON")
-    if where:
-        path = Path(where)
-        before = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**before, **figures}, indent=1))
+tell = partial(comparing.tell, "DYNSPEC_REAL_PAIR_JSON")
 
 
 @pytest.fixture(scope="module")
