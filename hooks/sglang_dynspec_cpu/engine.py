@@ -105,7 +105,7 @@ class CpuEngine:
 
     def start(self) -> Self:
         """
-        Start the engine; takes 10 to 20 seconds.
+        Start the engine; takes 20 seconds for the first of this process, then 3.
 
         Raises:
             RuntimeError: When SGLang was imported before without the CPU engine.
@@ -118,7 +118,7 @@ class CpuEngine:
                 scratch = resources.enter_context(TemporaryDirectory(prefix="dynspec-engine-"))
                 self._enable_dynspec(self._dynspec, Path(scratch) / scripted.FILE_NAME)
                 resources.callback(sglang_dynspec.disable)
-            self._process = EngineProcess(self.arguments)
+            self._process = EngineProcess(self.arguments, forks=True)
             resources.callback(self._process.end)
             self._require_scheduler()
             self._resources = resources.pop_all()

@@ -16,8 +16,10 @@ import warnings
 from collections.abc import Coroutine, Iterator, Mapping
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
+from unittest import mock
 
 from sglang_dynspec_cpu.answers import EngineDiedError
+from sglang_dynspec_cpu.fork_server import forked_processes
 
 T = TypeVar("T")
 
@@ -28,12 +30,14 @@ _DIED = "expected a running engine; found a dead process of it; read its traceba
 class EngineProcess:
     """A running `sglang.Engine` with the processes, event loop and signal handlers it brought."""
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], *, forks: bool = False) -> None:
         """
-        Start an engine; takes 10 to 20 seconds.
+        Start an engine; takes 20 seconds.
 
         Args:
             arguments: As `sglang.Engine` takes them.
+            forks: Whether its processes are forked from one that has SGLang imported: 3 seconds,
+                but for the first. Not on a GPU, which a forked process cannot use.
 
         Raises:
             EngineDiedError: When one of its processes dies before it is ready.
@@ -47,8 +51,9 @@ class EngineProcess:
         self.sgl: Any = None
         try:
             # SGLang's deprecation warnings must not fail a test run that makes warnings errors.
-            with warnings.catch_warnings(), _quiet_children():
-                warnings.simplefilter("ignore")
+            ignored = warnings.catch_warnings(action="ignore")
+            starting = forked_processes() if forks else contextlib.nullcontext()
+            with ignored, _quiet_children(), _no_open_sockets_after_failure(), starting:
                 import sglang
 
                 self.sgl = sglang.Engine(**arguments, custom_sigquit_handler=_raise_died)
@@ -75,8 +80,7 @@ class EngineProcess:
             EngineDiedError: When a process of the engine dies meanwhile.
         """
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 return self._loop.run_until_complete(coroutine)
         except RuntimeError as error:
             if self._is_dead:
@@ -147,6 +151,32 @@ def _quiet_children() -> Iterator[None]:
         yield
     finally:
         sys.warnoptions[:] = options
+
+
+@contextlib.contextmanager
+def _no_open_sockets_after_failure() -> Iterator[None]:
+    """
+    Close the sockets that are made meanwhile if it ends in an exception.
+
+    Nobody else does, and a ZeroMQ context that is collected as garbage before its sockets waits for
+    them for ever.
+    """
+    import zmq
+
+    made: list[Any] = []
+    make = zmq.Context.socket
+
+    def socket(context: Any, *arguments: Any, **options: Any) -> Any:
+        made.append(make(context, *arguments, **options))
+        return made[-1]
+
+    try:
+        with mock.patch.object(zmq.Context, "socket", socket):
+            yield
+    except BaseException:
+        for each in made:
+            each.close(linger=0)
+        raise
 
 
 def _current_handlers() -> dict[signal.Signals, Any]:
