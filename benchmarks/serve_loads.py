@@ -108,7 +108,7 @@ def row(load: str, results: dict[str, Any]) -> dict[str, Any]:
     found |= {f"{mode}_tok_s": rate for mode, rate in medians.items()}
     plain = [medians[name] for name in ("plain", "plain_again") if name in medians]
     fixed = [rate for mode, rate in medians.items() if mode.startswith(("forced_", "fixed_"))]
-    if len(plain) == 2:
+    if len(plain) == 2 and all(plain):
         found["noise"] = round(abs(plain[0] - plain[1]) / min(plain), 4)
     base = sum(plain) / len(plain) if plain else None
     deciding = [name for name in sorted(DECIDING) if name in medians]
