@@ -90,8 +90,34 @@ class Probed(Scripted):
         for name, target in COUNTED.items():
             HookRegistry.register(target, self._counter(name), HookType.BEFORE)
         HookRegistry.apply_hooks()
+        self._steer_prefills()
         if self._synchronizing:
             self._forbid_synchronizing()
+
+    def _steer_prefills(self) -> None:
+        """
+        Run the draft's part of prefills as the file ``prefill`` says.
+
+        ``whole`` as SGLang does, ``unwritten`` without its keys and values, else as we do.
+        """
+        from sglang_dynspec_hooks.worker.kv_write import KvWriter
+        from sglang_dynspec_hooks.worker.prefill import PlainPrefill
+
+        file = self._report.with_name("prefill")
+        write, run = KvWriter.write_rows, PlainPrefill.run
+
+        def wanted() -> str:
+            return file.read_text() if file.exists() else ""
+
+        def steered(*args: Any) -> Any:
+            return None if wanted() == "whole" else run(*args)
+
+        def written(*args: Any) -> None:
+            if wanted() != "unwritten":
+                write(*args)
+
+        PlainPrefill.run = steered
+        KvWriter.write_rows = written
 
     def _forbid_synchronizing(self) -> None:
         """Let torch raise where the code that this package adds to a round waits for the device."""

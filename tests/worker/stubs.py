@@ -28,14 +28,15 @@ class Upkeep:
 
     def __init__(self):
         self.window = 4
+        self.prefills = 0
         self.forgotten = []
         self.released = []
 
     def release(self, scheduler, batch, rows):
         self.released.append((scheduler, list(rows)))
 
-    def forget(self, slots):
-        self.forgotten += slots.tolist()
+    def forget_gone(self, slots, prefills):
+        self.forgotten += [(slot, prefills) for slot in slots.tolist()]
 
     def summary(self):
         return {"window": self.window}

@@ -127,7 +127,7 @@ def test_the_pass_is_of_rows_alone(pool):
     writer.write(np.array([1]))
     batch = draft.seen
     assert (batch.forward_mode.is_decode(), batch.batch_size, batch.seq_lens_sum) == (True, 2, 0)
-    assert (batch.req_pool_indices.tolist(), batch.seq_lens.tolist()) == ([1, 1], [3, 4])
+    assert (batch.out_cache_loc.tolist(), batch.seq_lens.tolist()) == ([103, 104], [3, 4])
     assert (batch.input_ids.dtype, batch.out_cache_loc.dtype) == (torch.int64, torch.int64)
     assert batch.spec_algorithm == "EAGLE"
     assert batch.capture_hidden_mode.name == "NULL"
@@ -245,16 +245,16 @@ def test_an_attention_of_another_kind_is_told_at_once(pool):
 
 def test_upkeep_does_without(pool, monkeypatch, caplog):
     monkeypatch.setattr(KvWriter, "fits", staticmethod(lambda worker: True))
-    monkeypatch.setattr(upkeep_module, "_hidden_rows", lambda worker: (HIDDEN, torch.float32))
+    monkeypatch.setattr(upkeep_module, "hidden_rows", lambda worker: (HIDDEN, torch.float32))
     upkeep = Upkeep(worker(pool, Draft(k_rope=1), table()), window=4, depth=3)
     upkeep.build(())
-    assert upkeep._writer is None
+    assert upkeep.writer is None
     assert "attention with k_rope" in caplog.text
     assert caplog.records[0].name == "sglang_dynspec"
     fitting = Upkeep(worker(pool, Draft(), table()), window=4, depth=3)
     assert fitting.passes == {"window": 0, "reentry": 0, "finish": 0}
     fitting.build(())
-    assert fitting._writer is not None
+    assert fitting.writer is not None
     assert fitting.ledger._tokens.shape == (WIDTH, SLOTS)
     assert fitting.ledger._hidden.shape == (WIDTH, SLOTS, HIDDEN)
 
@@ -262,7 +262,7 @@ def test_upkeep_does_without(pool, monkeypatch, caplog):
 @pytest.mark.parametrize(("window", "captured"), [(2, 2), (0, 4)])
 def test_graphs_are_captured_for_the_window_or_for_any(pool, monkeypatch, window, captured):
     """One may be set while serving."""
-    monkeypatch.setattr(upkeep_module, "_hidden_rows", lambda worker: None)
+    monkeypatch.setattr(upkeep_module, "hidden_rows", lambda worker: None)
     asked = []
     monkeypatch.setattr(
         KvWriter, "where_it_fits", lambda *_, batch_sizes, window: asked.append(window)

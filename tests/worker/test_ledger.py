@@ -147,9 +147,59 @@ def test_written_rows_leave_the_newest_token_owed():
     assert owed.tolist() == [1, 2, 0]
     rows = book.rows(slots, owed)
     assert rows.tokens.view(3, WIDTH)[0, 0].item() == 21
-    assert book.pending() == 2
+    # Slot 1 lacks nothing: its draft input alone is out of date.
+    assert book.pending() == 1
     book.settle(np.array([1, 2]))
     assert book.owed(slots).tolist() == [0, 0, 0]
+
+
+def prefill(ledger, slots, *, tokens, length):
+    lengths = torch.full((len(slots),), length)
+    ledger.enter_prompts(
+        torch.tensor(slots),
+        np.asarray(slots),
+        tokens=torch.tensor(tokens),
+        hidden=torch.tensor(tokens, dtype=torch.float32)[:, None].expand(-1, HIDDEN),
+        lengths=lengths,
+        lengths_cpu=lengths,
+    )
+
+
+def test_a_prompt_that_was_written_owes_its_newest_token_alone():
+    book = ledger()
+    prefill(book, [1, 2], tokens=[31, 32], length=9)
+    slots = np.array([1, 2, 3])
+    assert (book.unwritten(slots).tolist(), book.owed(slots).tolist()) == ([0, 0, 0], [1, 1, 0])
+    assert (book.pending(), book.gaps) == (0, 0)
+    rows = book.rows(slots, book.owed(slots))
+    assert rows.tokens.view(3, WIDTH)[:2, 0].tolist() == [31, 32]
+    assert rows.hidden.view(3, WIDTH, -1)[:2, 0, 0].tolist() == [31.0, 32.0]
+    assert rows.positions.view(3, WIDTH)[:2, 0].tolist() == [8, 8]
+
+
+def test_plain_rounds_go_on_from_a_prompt():
+    """In a ring of rounds in which the prompt is none; what the slot owed before is gone."""
+    book = ledger()
+    plain_round(book, [1, 2], base=10, length=5)
+    plain_round(book, [1, 2], base=20, length=6)
+    prefill(book, [2], tokens=[99], length=9)
+    plain_round(book, [1, 2], base=30, length=10)
+    slots = np.array([1, 2])
+    assert book.unwritten(slots).tolist() == [3, 1]
+    assert book.gaps == 0
+    rows = book.rows(slots, book.owed(slots))
+    assert rows.tokens.view(2, WIDTH)[0, :3].tolist() == [11, 21, 31]
+    assert rows.tokens.view(2, WIDTH)[1, 0].item() == 32
+
+
+def test_a_prefill_knows_what_came_before_it():
+    book = ledger()
+    prefill(book, [1], tokens=[31], length=9)
+    before = book.prefills
+    prefill(book, [2], tokens=[32], length=9)
+    slots = np.array([1, 2, 3])
+    assert book.prefilled_since(slots, before).tolist() == [False, True, False]
+    assert book.prefilled_since(slots, 0).tolist() == [True, True, False]
 
 
 def test_a_draft_that_reads_no_hidden_rows_has_none():

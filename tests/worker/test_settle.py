@@ -97,8 +97,13 @@ class TestOutcome:
 
 class TestUpkeep:
     def settled(self, bridge, scheduler, batch, **ends):
+        """Five prefills before the round's launch, and one while it runs."""
+        upkeep = bridge._worker.upkeep
+        upkeep.prefills = 5
         bridge.mark(scheduler, batch)
-        settle(bridge, batch, result_of(bridge, batch), deliver(*[1] * len(batch.reqs), **ends))
+        result = result_of(bridge, batch)
+        upkeep.prefills = 6
+        settle(bridge, batch, result, deliver(*[1] * len(batch.reqs), **ends))
 
     def test_a_request_that_goes_on_keeps_what_it_owes(self, bridge, scheduler, upkeep):
         self.settled(bridge, scheduler, batch_of(request(), request()))
@@ -112,12 +117,12 @@ class TestUpkeep:
         # It finished at prefill, or was retracted, when this round was launched already.
         gone = request(finished=True), request(), request(retracted=True)
         self.settled(bridge, scheduler, batch_of(*gone))
-        assert (upkeep.released, upkeep.forgotten) == ([], [4, 9])
+        assert (upkeep.released, upkeep.forgotten) == ([], [(4, 5), (9, 5)])
 
     def test_both_at_once(self, bridge, scheduler, upkeep):
         batch = batch_of(request(finished=True), request(), request())
         self.settled(bridge, scheduler, batch, finish=[2])
-        assert (upkeep.released, upkeep.forgotten) == ([(scheduler, [2])], [4])
+        assert (upkeep.released, upkeep.forgotten) == ([(scheduler, [2])], [(4, 5)])
 
 
 class TestPeriods:

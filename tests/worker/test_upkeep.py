@@ -36,7 +36,7 @@ def upkeep():
     """Slot 1 lacks 3 tokens, slot 2 lacks 2, slot 3 none."""
     made = Upkeep(SimpleNamespace(device="cpu"), window=3, depth=3)
     made.ledger = played({1: 5}, {1: 6, 2: 7}, {1: 7, 2: 8})
-    made._writer = Writer(made.ledger)
+    made.writer = Writer(made.ledger)
     # Not one for guesses.
     made.passes["window"] = 1
     return made
@@ -120,15 +120,15 @@ class TestGuesses:
     def test_there_are_none_where_acceptance_is_simulated(self, upkeep, extended):
         upkeep._guesses_count = False
         assert upkeep.before_plain_round(extendable(1)) is True
-        assert (extended, upkeep._writer.written) == ([], [[1]])
+        assert (extended, upkeep.writer.written) == ([], [[1]])
         upkeep.ledger = played({1: 5}, {1: 6}, {1: 7})
-        upkeep._writer = None
+        upkeep.writer = None
         assert upkeep.before_plain_round(extendable(1)) is True
         assert len(extended) == 1
         assert not hasattr(note(upkeep, 1), "dynspec_guesses")
 
     def test_without_a_writer_every_pass_guesses(self, upkeep, extended):
-        upkeep.passes["window"], upkeep._writer = 1, None
+        upkeep.passes["window"], upkeep.writer = 1, None
         assert upkeep.before_plain_round(extendable(1)) is True
         assert int(note(upkeep, 1, token=7).dynspec_guesses[1]) == 1
         assert (len(extended), upkeep.writes, upkeep.faults) == (1, 0, 0)
@@ -160,12 +160,13 @@ class TestReentry:
 class TestRelease:
     def test_those_that_lack_tokens_are_written_and_all_are_forgotten(self, upkeep):
         upkeep.release(scheduler(), batch_of(3, 1, 2), [0, 1])
-        assert upkeep._writer.written == [[1]]
+        assert upkeep.writer.written == [[1]]
         assert upkeep.ledger.owed(np.array([1, 2, 3])).tolist() == [0, 2, 0]
         assert upkeep.summary() == {
             "window": 3,
             "passes": {"window": 1, "reentry": 0, "finish": 1},
             "writes": 1,
+            "prefills": 0,
             "pending": 1,
             "gaps": 0,
             "faults": 0,
@@ -174,16 +175,16 @@ class TestRelease:
     def test_one_token_is_enough(self, upkeep):
         note(upkeep, 3)
         upkeep.release(scheduler(), batch_of(3), [0])
-        assert upkeep._writer.written == [[3]]
+        assert upkeep.writer.written == [[3]]
 
     def test_without_a_radix_cache_nothing_is_written(self, upkeep):
         upkeep.release(scheduler(radix=False), batch_of(1, 2), [0, 1])
-        assert (upkeep._writer.written, upkeep.passes["finish"]) == ([], 0)
+        assert (upkeep.writer.written, upkeep.passes["finish"]) == ([], 0)
         assert upkeep.ledger.owed(np.array([1, 2])).tolist() == [0, 0]
 
     def test_one_that_lacks_nothing_takes_no_pass(self, upkeep):
         upkeep.release(scheduler(), batch_of(3), [0])
-        assert (upkeep._writer.written, upkeep.passes["finish"]) == ([], 0)
+        assert (upkeep.writer.written, upkeep.passes["finish"]) == ([], 0)
 
     def test_without_a_writer_the_draft_is_extended_over_them(self, upkeep, monkeypatch):
         extended = []
@@ -194,7 +195,7 @@ class TestRelease:
                 (worker, ledger, rows, slots.tolist())
             ),
         )
-        upkeep._writer = None
+        upkeep.writer = None
         upkeep.release(scheduler(), batch_of(3, 1, 2), [0, 1, 2])
         assert extended == [(upkeep._worker, upkeep.ledger, [1, 2], [1, 2])]
 
@@ -205,7 +206,7 @@ class TestRelease:
         def stream(of):
             entered.append(of)
             yield
-            assert upkeep._writer.written == [[1]]
+            assert upkeep.writer.written == [[1]]
 
         monkeypatch.setattr(upkeep_module, "on_forward_stream", stream)
         of = scheduler()
@@ -215,7 +216,7 @@ class TestRelease:
 
 class TestGivingUp:
     def test_a_pass_that_fails_ends_upkeep(self, upkeep, caplog):
-        upkeep._writer.fault = RuntimeError("no more")
+        upkeep.writer.fault = RuntimeError("no more")
         with caplog.at_level(logging.ERROR, "sglang_dynspec"):
             # What ran of the pass is in the time of its round.
             assert upkeep.before_plain_round(batch_of(1, 2)) is True
@@ -228,7 +229,7 @@ class TestGivingUp:
         assert upkeep.before_plain_round(batch_of(1, 2)) is False
 
     def test_one_of_requests_that_finished_forgets_them_all_the_same(self, upkeep):
-        upkeep._writer.fault = RuntimeError("no more")
+        upkeep.writer.fault = RuntimeError("no more")
         upkeep.release(scheduler(), batch_of(1, 2), [0])
         assert (upkeep.window, upkeep.faults) == (0, 1)
         assert upkeep.ledger.owed(np.array([1, 2])).tolist() == [0, 0]
@@ -244,7 +245,7 @@ class TestWindow:
     def test_a_pass_comes_once_a_request_lacks_a_whole_window(self, upkeep):
         assert upkeep.before_plain_round(batch_of(2, 3)) is False
         assert upkeep.before_plain_round(batch_of(2, 1)) is True
-        assert upkeep._writer.written == [[2, 1]]
+        assert upkeep.writer.written == [[2, 1]]
         assert (upkeep.passes["window"], upkeep.writes) == (2, 1)
 
     def test_a_change_keeps_what_is_owed_and_none_writes_it_off(self, upkeep):

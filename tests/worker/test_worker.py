@@ -24,6 +24,11 @@ class Base:
 
     def init_cuda_graphs(self):
         self.log.append("graphs")
+        self.draft_worker = SimpleNamespace(_draft_extend_for_prefill=self.draft_prefill)
+
+    def draft_prefill(self, *args, **more):
+        self.log.append(("the draft's prefill", *args, more))
+        return "drafts"
 
     def forward_batch_generation(self, *args):
         self.log.append(("forward", *args))
@@ -45,7 +50,22 @@ class Noting:
         return call
 
 
+class Prefill:
+    """Does what a test says for a prefill in plain rounds."""
+
+    answer = "no drafts"
+
+    def __init__(self, worker, upkeep):
+        self._worker = worker
+        assert upkeep is worker.upkeep
+
+    def run(self, *args):
+        self._worker.log.append(("keys and values", *args))
+        return self.answer
+
+
 class Tiers(Noting):
+    active = 0
     plain_graph_sizes = (1, 2)
     costs = SimpleNamespace(as_json=lambda: {"3": "dear"})
 
@@ -77,6 +97,7 @@ def make(monkeypatch, config):
             worker_module, "Upkeep", lambda worker, **made: Noting(worker, upkept, **made)
         )
         monkeypatch.setattr(worker_module, "run_plain_round", plain)
+        monkeypatch.setattr(worker_module, "PlainPrefill", Prefill)
         return dynspec_worker(Base)("args", 5, 6, SimpleNamespace(model_runner="the target's"))
 
     return make
@@ -128,6 +149,39 @@ def test_what_is_built_and_when(make):
     ]
     assert worker.graph_sizes == (1, 2)
     assert worker.build_costs() == {"3": "dear"}
+
+
+class TestPrefill:
+    def prefill(self, worker, *args, **more):
+        """Let SGLang's worker come to the draft's part of a prefill."""
+        worker.init_cuda_graphs()
+        worker.log.clear()
+        return worker.draft_worker._draft_extend_for_prefill(
+            "batch", "hidden", "ids", *args, **more
+        )
+
+    def test_in_plain_rounds_keys_and_values_alone_are_written(self, make):
+        worker = make()
+        assert self.prefill(worker, None, kv_loc_plan="plan") == "no drafts"
+        assert worker.log == [("keys and values", "batch", "hidden", "ids")]
+        assert worker.last_shared_read_runner == "the target's"
+
+    def test_where_that_cannot_be_it_is_sglangs(self, make, monkeypatch):
+        monkeypatch.setattr(Prefill, "answer", None)
+        worker = make()
+        assert self.prefill(worker, None, kv_loc_plan="plan") == "drafts"
+        whole = ("the draft's prefill", "batch", "hidden", "ids", None, {"kv_loc_plan": "plan"})
+        assert worker.log == [("keys and values", "batch", "hidden", "ids"), whole]
+        assert worker.last_shared_read_runner == "the draft's"
+
+    @pytest.mark.parametrize(("active", "embeds"), [(3, None), (0, "pictures")])
+    def test_in_speculative_rounds_and_for_pictures_it_is_sglangs(
+        self, make, monkeypatch, active, embeds
+    ):
+        monkeypatch.setattr(Tiers, "active", active)
+        worker = make()
+        assert self.prefill(worker, embeds) == "drafts"
+        assert worker.log == [("the draft's prefill", "batch", "hidden", "ids", embeds, {})]
 
 
 @pytest.mark.parametrize("batch", [batch_of("extend"), batch_of(mixed=True)])

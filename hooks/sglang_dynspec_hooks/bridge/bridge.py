@@ -45,6 +45,8 @@ class Mark:
     plan: Plan
     #: Committed lengths of the batch's requests, in tokens.
     lengths: list[int]
+    #: Upkeep's count of prefills at its launch.
+    prefills: int
 
 
 class Bridge:
@@ -125,7 +127,8 @@ class Bridge:
             lengths = [req.kv.kv_committed_len for req in batch.reqs]
             observation = self._observe(scheduler, batch, lengths)
             plan = self.rounds.plan(observation)
-            batch.dynspec_mark = Mark(observation, plan, lengths)
+            prefills = self._worker.upkeep.prefills
+            batch.dynspec_mark = Mark(observation, plan, lengths, prefills)
         except Exception:  # noqa: BLE001 - a batch that cannot be observed can still be decoded
             self.rounds.counters.note(
                 "mark_faults",
@@ -197,6 +200,7 @@ class Bridge:
             if not (req.finished() or req.is_retracted)
         ]
         overshot = len(live) < len(batch.reqs)
+        mark = getattr(result, "dynspec_mark", None)
         ready = is_ready(result)
         process()
         upkeep = self._worker.upkeep
@@ -206,8 +210,9 @@ class Bridge:
         if overshot:
             # What this round noted of requests that were gone when it ran, such as at prefill.
             slots_cpu = batch.req_pool_indices_cpu.numpy()
-            upkeep.forget(np.delete(slots_cpu, [row for row, _, _ in live]))
-        mark = getattr(result, "dynspec_mark", None)
+            gone = np.delete(slots_cpu, [row for row, _, _ in live])
+            # Unmarked, it is a round of which nothing is known.
+            upkeep.forget_gone(gone, upkeep.prefills if mark is None else mark.prefills)
         if mark is None:
             return
         counted = [entry for entry in live if not entry[1].rid.startswith(_HEALTH_CHECK)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DraftUpkeep(Protocol):
-    """What the bridge needs of upkeep. Neither method raises."""
+    """What the bridge needs of upkeep. No method raises."""
 
     @property
     def window(self) -> int:
@@ -21,8 +21,12 @@ class DraftUpkeep(Protocol):
     def release(self, scheduler: Any, batch: Any, rows: Sequence[int]) -> None:
         """Keep the draft rows of requests that finished whole, and forget their slots."""
 
-    def forget(self, slots_cpu: npt.NDArray[np.int64]) -> None:
-        """Drop what the slots owe."""
+    @property
+    def prefills(self) -> int:
+        """Prefills of which upkeep has noted something, so far."""
+
+    def forget_gone(self, slots_cpu: npt.NDArray[np.int64], prefills: int) -> None:
+        """Drop what slots owe whose requests were gone before ``prefills`` prefills."""
 
     def summary(self) -> dict[str, Any]:
         """Give its state as plain JSON types."""

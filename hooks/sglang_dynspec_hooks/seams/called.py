@@ -142,8 +142,10 @@ _FUNCTIONS: Final = {
         "_rebuild_topk1_chain_buffers": "self",
     },
     "sglang.srt.speculative.eagle_utils": {
+        "_eagle_prefill_tail_tokens": "batch, next_token_ids",
         "eagle_prepare_for_decode": "batch",
         "get_draft_input_from_target_hidden_dim": "model_runner",
+        "get_draft_recurrent_hidden_state_spec": "model_runner",
     },
     "sglang.srt.speculative.eagle_worker_common": {
         "prepare_for_draft_extend": (
@@ -175,6 +177,9 @@ _FUNCTIONS: Final = {
     },
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker": {
         "_draft_extend_for_decode": "self, batch, batch_result, *, kv_loc_plan",
+        "_draft_extend_for_prefill": (
+            "self, batch, target_hidden_states, next_token_ids, mm_input_embeds, kv_loc_plan"
+        ),
         "draft": "self, batch, *, with_topology",
     },
     "sglang.srt.speculative.standalone_worker_v2.StandaloneWorkerV2": {

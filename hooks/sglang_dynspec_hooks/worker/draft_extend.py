@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from sglang_dynspec_hooks.worker.ledger import Ledger, Rows
+    from sglang_dynspec_hooks.worker.ledger import Ledger
+    from sglang_dynspec_hooks.worker.rows import Rows
 
 
 def extend_draft(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sglang_dynspec_hooks.worker.draft_extend import extend_draft
-from sglang_dynspec_hooks.worker.ledger import upload
+from sglang_dynspec_hooks.worker.rows import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -60,3 +60,10 @@ class Guesses:
         right = (guessed == result.next_token_ids) & (valid > 0)
         arrival.copy_(right.sum(), non_blocking=True)
         result.dynspec_guesses = count, arrival
+
+
+def acceptance_is_simulated() -> bool:
+    """Whether SGLang's verification draws its verdicts: the draft's guesses contradict them."""
+    from sglang.srt.environ import envs
+
+    return float(envs.SGLANG_SIMULATE_ACC_LEN.get()) > 0

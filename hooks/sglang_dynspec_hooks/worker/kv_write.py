@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from sglang_dynspec.log import structured
-from sglang_dynspec_hooks.worker.ledger import upload
+from sglang_dynspec_hooks.worker.rows import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -160,6 +160,25 @@ class KvWriter:
                 self._run(upload(rows, self._table.device))
         self._ledger.mark_written(slots_cpu)
 
+    def write_rows(
+        self,
+        ids: torch.Tensor,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        locations: torch.Tensor,
+    ) -> None:
+        """
+        Write rows that no ledger holds; they run eagerly, however many.
+
+        Args:
+            ids: Token ids, int64, shape (rows,).
+            hidden: Target hidden rows, shape (rows, hidden size).
+            positions: In their sequences, int64, shape (rows,).
+            locations: KV slots to write to, int64, shape (rows,).
+        """
+        with self._contexts():
+            self._forward(ids, hidden, positions, locations)
+
     def _replay(self, rows: npt.NDArray[np.int64], count: int) -> None:
         from sglang.srt.model_executor.runner_utils.pool import graph_pool_replay_scope
 
@@ -179,6 +198,19 @@ class KvWriter:
                 from the end of the sequence; int64, shape (3, rows). Zeros pad: they write to the
                 padding slot 0.
         """
+        place, slots, back = index.unbind(0)
+        tokens, hidden = self._ledger.gather(place)
+        positions = (self._ledger.length_of(slots) - back).clamp_(min=0)
+        locations = self._table[slots, positions].to(torch.int64)
+        self._forward(tokens.to(torch.int64), hidden, positions, locations)
+
+    def _forward(
+        self,
+        ids: torch.Tensor,
+        hidden: torch.Tensor | None,
+        positions: torch.Tensor,
+        locations: torch.Tensor,
+    ) -> None:
         from sglang.srt.model_executor.forward_batch_info import (
             CaptureHiddenMode,
             ForwardBatch,
@@ -186,16 +218,14 @@ class KvWriter:
         )
         from sglang.srt.speculative.eagle_info import EagleDraftInput
 
-        place, slots, back = index.unbind(0)
-        tokens, hidden = self._ledger.gather(place)
-        positions = (self._ledger.length_of(slots) - back).clamp_(min=0)
         forward_batch = ForwardBatch(
             forward_mode=ForwardMode.DECODE,
-            batch_size=len(slots),
-            input_ids=tokens.to(torch.int64),
-            req_pool_indices=slots,
+            batch_size=len(ids),
+            input_ids=ids,
+            # What the rows belong to matters to attention alone, which does not run.
+            req_pool_indices=locations,
             seq_lens=positions,
-            out_cache_loc=self._table[slots, positions].to(torch.int64),
+            out_cache_loc=locations,
             seq_lens_sum=0,
             positions=positions,
             spec_algorithm=self._runner.spec_algorithm,

@@ -13,40 +13,17 @@ all its rows at one host-known ring position, without an index going up to the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from sglang_dynspec_hooks.worker.rows import Rows, upload
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """
-    The input of one upkeep pass over n requests.
-
-    Attributes:
-        tokens: Produced tokens, int32, shape (n * width,); oldest first, then padding.
-        hidden: Target hidden rows, shape (n * width, hidden size), or None.
-        slots: Request slot that each row belongs to, int64, shape (n * width,); 0 for padding.
-        positions: Each row's position in its sequence, int64, shape (n * width,); 0 for padding.
-        taken: Rows that count per request, at least 1, int64, shape (n,); on the device.
-        taken_cpu: The same on the host.
-        owing: 1 for requests that owed anything, else 0; int64, shape (n,); on the device.
-    """
-
-    tokens: torch.Tensor
-    hidden: torch.Tensor | None
-    slots: torch.Tensor
-    positions: torch.Tensor
-    taken: torch.Tensor
-    taken_cpu: npt.NDArray[np.int64]
-    owing: torch.Tensor
 
 
 class Ledger:
@@ -56,6 +33,7 @@ class Ledger:
     Attributes:
         width: Rows kept per slot, the most that one upkeep pass can cover.
         gaps: Requests that skipped a plain round while tokens were owed; expected to stay 0.
+        prefills: Passes entered by `enter_prompts` so far.
     """
 
     def __init__(
@@ -94,6 +72,9 @@ class Ledger:
         )
         self._offsets = np.arange(width)
         self._round = -1
+        #: The newest prefill of each slot, by its number.
+        self._prefilled: npt.NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
+        self.prefills = 0
         self.gaps = 0
 
     def enter(
@@ -119,12 +100,9 @@ class Ledger:
 
         """
         self._round += 1
-        position = self._round % self.width
-        self._tokens[position].index_copy_(0, slots, tokens.to(torch.int32))
-        self._lengths.index_copy_(0, slots, lengths.to(torch.int64))
-        if self._hidden is not None:
-            self._hidden[position].index_copy_(0, slots, hidden)
-
+        self._keep(
+            slots, slots_cpu, tokens=tokens, hidden=hidden, lengths=lengths, lengths_cpu=lengths_cpu
+        )
         counts = self._counts[slots_cpu]
         skipped = (self._last[slots_cpu] != self._round - 1) & (counts > 0)
         self.gaps += int(skipped.sum())
@@ -132,6 +110,61 @@ class Ledger:
         counts = np.minimum(counts + 1, self.width)
         self._counts[slots_cpu] = counts
         self._last[slots_cpu] = self._round
+
+    def enter_prompts(
+        self,
+        slots: torch.Tensor,
+        slots_cpu: npt.NDArray[np.int64],
+        *,
+        tokens: torch.Tensor,
+        hidden: torch.Tensor,
+        lengths: torch.Tensor,
+        lengths_cpu: torch.Tensor | None,
+    ) -> None:
+        """
+        Enter one prefill whose keys and values were written, and whose draft input was not made.
+
+        No plain round: the ring does not move on. Whatever was known of the slots is struck off.
+
+        Args:
+            slots: As `enter` takes them, and so the others.
+            slots_cpu: The same on the host.
+            tokens: The tokens that the target produced.
+            hidden: Target hidden rows of the last token of each prompt.
+            lengths: Lengths of the prompts so far.
+            lengths_cpu: Their host mirror, when the scheduler keeps one.
+        """
+        self._round = max(self._round, 0)
+        self._keep(
+            slots, slots_cpu, tokens=tokens, hidden=hidden, lengths=lengths, lengths_cpu=lengths_cpu
+        )
+        self._counts[slots_cpu] = 0
+        self._last[slots_cpu] = self._round
+        self.prefills += 1
+        self._prefilled[slots_cpu] = self.prefills
+
+    def prefilled_since(
+        self, slots_cpu: npt.NDArray[np.int64], prefills: int
+    ) -> npt.NDArray[np.bool_]:
+        """Tell which slots `enter_prompts` was told of since ``prefills`` of them."""
+        return self._prefilled[slots_cpu] > prefills
+
+    def _keep(
+        self,
+        slots: torch.Tensor,
+        slots_cpu: npt.NDArray[np.int64],
+        *,
+        tokens: torch.Tensor,
+        hidden: torch.Tensor | None,
+        lengths: torch.Tensor,
+        lengths_cpu: torch.Tensor | None,
+    ) -> None:
+        """Put the slots' rows at the ring's present position; their draft input is older."""
+        position = self._round % self.width
+        self._tokens[position].index_copy_(0, slots, tokens.to(torch.int32))
+        self._lengths.index_copy_(0, slots, lengths.to(torch.int64))
+        if self._hidden is not None:
+            self._hidden[position].index_copy_(0, slots, hidden)
         self._stale[slots_cpu] = True
         if lengths_cpu is not None:
             if self._host_lengths is None:
@@ -166,12 +199,12 @@ class Ledger:
 
     def pending(self) -> int:
         """
-        Number of slots that owe something.
+        Number of slots whose KV cache lacks something.
 
-        A finished request is settled at most one round after its last; one that owes for longer
+        A finished request is settled at most one round after its last; one that lacks for longer
         left without finishing (retracted), and its slot is settled when it is prefilled anew.
         """
-        return int(np.count_nonzero(self._stale & (self._last >= self._round - 1)))
+        return int(np.count_nonzero((self._counts > 0) & (self._last >= self._round - 1)))
 
     def lacking(self, slots_cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """
@@ -259,12 +292,3 @@ class Ledger:
             self.length_of(slots),
             None if host is None else torch.from_numpy(host[slots_cpu]),
         )
-
-
-def upload(values: npt.NDArray[np.int64], device: str) -> torch.Tensor:
-    """Copy host values to the device without waiting for it; the shape stays."""
-    host = torch.from_numpy(values)
-    if torch.device(device).type == "cuda":
-        # Only a copy from pinned memory is asynchronous.
-        host = host.pin_memory()
-    return host.to(device, non_blocking=True)

@@ -28,9 +28,10 @@ import numpy as np
 from sglang_dynspec.log import describe, structured
 from sglang_dynspec_hooks.worker.draft_extend import extend_draft, merge_draft_input
 from sglang_dynspec_hooks.worker.finish import extend_finished, on_forward_stream
-from sglang_dynspec_hooks.worker.guesses import Guesses
+from sglang_dynspec_hooks.worker.guesses import Guesses, acceptance_is_simulated
 from sglang_dynspec_hooks.worker.kv_write import KvWriter
 from sglang_dynspec_hooks.worker.ledger import Ledger
+from sglang_dynspec_hooks.worker.rows import hidden_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +73,7 @@ class Upkeep:
         width: Most tokens per request that a draft-extend covers.
         ledger: What the draft is owed.
         guesses: The draft's guesses of what plain rounds produce.
+        writer: Writes keys and values alone; None where the draft has to run whole passes.
         passes: Passes run, by occasion.
         writes: How many of them wrote keys and values alone.
         faults: Passes that failed. After the first there are no more, unless a window is set again.
@@ -93,8 +95,8 @@ class Upkeep:
         self.width = depth + 1
         self.window = window
         self.guesses = Guesses()
-        self._writer: KvWriter | None = None
-        self._guesses_count = not _acceptance_is_simulated()
+        self.writer: KvWriter | None = None
+        self._guesses_count = not acceptance_is_simulated()
         self.passes = {"window": 0, "reentry": 0, "finish": 0}
         self.writes = 0
         self.faults = 0
@@ -112,9 +114,9 @@ class Upkeep:
             width=self.width,
             slots=table.shape[0],
             device=worker.device,
-            hidden=_hidden_rows(worker),
+            hidden=hidden_rows(worker),
         )
-        self._writer = KvWriter.where_it_fits(
+        self.writer = KvWriter.where_it_fits(
             worker, self.ledger, batch_sizes=batch_sizes, window=self.window or self.width
         )
 
@@ -137,6 +139,21 @@ class Upkeep:
         """Drop what the slots owe: they are prefilled anew, or nothing will read their rows."""
         self.ledger.settle(slots_cpu)
 
+    def forget_gone(self, slots_cpu: npt.NDArray[np.int64], prefills: int) -> None:
+        """
+        Drop what a round noted of requests that were gone when it ran.
+
+        Args:
+            slots_cpu: Their request slots, int64, shape (n,), on the host.
+            prefills: `prefills` when it ran: what was prefilled since is somebody else's.
+        """
+        self.forget(slots_cpu[~self.ledger.prefilled_since(slots_cpu, prefills)])
+
+    @property
+    def prefills(self) -> int:
+        """Prefills whose keys and values alone were written, so far."""
+        return self.ledger.prefills
+
     @_gives_up
     def before_plain_round(self, batch: Any) -> bool:
         """
@@ -157,7 +174,7 @@ class Upkeep:
         if unwritten.max() < self.window:
             return False
         guess = self._guesses_count and self.passes["window"] % _GUESS_EVERY == 0
-        if self._writer is None or guess:
+        if self.writer is None or guess:
             fresh, rows = extend_draft(
                 self._worker,
                 self.ledger,
@@ -173,7 +190,7 @@ class Upkeep:
                     self._worker, fresh.topk_index, rows.owing, int(np.count_nonzero(unwritten))
                 )
         else:
-            self._writer.write(slots_cpu)
+            self.writer.write(slots_cpu)
             self.writes += 1
         self.passes["window"] += 1
         return True
@@ -247,8 +264,8 @@ class Upkeep:
             if lacking.any() and not scheduler.disable_radix_cache:
                 slots_cpu = finished[lacking]
                 with on_forward_stream(scheduler):
-                    if self._writer is not None:
-                        self._writer.write(slots_cpu)
+                    if self.writer is not None:
+                        self.writer.write(slots_cpu)
                         self.writes += 1
                     else:
                         left = [row for row, lacks in zip(rows, lacking, strict=True) if lacks]
@@ -274,24 +291,8 @@ class Upkeep:
             "window": self.window,
             "passes": dict(self.passes),
             "writes": self.writes,
+            "prefills": self.prefills,
             "pending": self.ledger.pending(),
             "gaps": self.ledger.gaps,
             "faults": self.faults,
         }
-
-
-def _acceptance_is_simulated() -> bool:
-    """Whether SGLang's verification draws its verdicts: the draft's guesses contradict them."""
-    from sglang.srt.environ import envs
-
-    return float(envs.SGLANG_SIMULATE_ACC_LEN.get()) > 0
-
-
-def _hidden_rows(worker: Any) -> tuple[int, torch.dtype] | None:
-    """Length and dtype of the target's hidden rows that the draft reads, or None."""
-    from sglang.srt.speculative.eagle_utils import get_draft_input_from_target_hidden_dim
-
-    if worker.speculative_algorithm.is_standalone():
-        return None
-    runner = worker.draft_worker.draft_runner
-    return get_draft_input_from_target_hidden_dim(runner), runner.model_config.dtype

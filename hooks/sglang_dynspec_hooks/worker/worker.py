@@ -2,7 +2,7 @@
 The worker: SGLang's speculative worker with a plain round beside the speculative one.
 
 `dynspec_worker` derives from the worker class that SGLang chose. The plan of the batch decides what
-a decode round runs; prefill is SGLang's own.
+a decode round runs; prefill is SGLang's own, but for the draft's part of it while rounds are plain.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_dynspec_hooks.bridge.bridge import Bridge
 from sglang_dynspec_hooks.worker.plain import run_plain_round
+from sglang_dynspec_hooks.worker.prefill import PlainPrefill
 from sglang_dynspec_hooks.worker.tiers import Tiers
 from sglang_dynspec_hooks.worker.upkeep import Upkeep
 
@@ -54,7 +55,7 @@ class DynspecWorkerMixin:
         )
         self.upkeep = Upkeep(self, window=config.upkeep_window, depth=upkeep_depth)
         self.graph_sizes = ()
-        self._last_round_was_plain = False
+        self._draft_did_not_run = False
 
     def init_cuda_graphs(self) -> None:
         """Capture SGLang's graphs and build the tiers: SGLang asks for the speculative ones."""
@@ -64,6 +65,11 @@ class DynspecWorkerMixin:
         self.adaptive_controller.build_upkeep(self.upkeep)
         self.adaptive_controller.keep_graphs()
         self.graph_sizes = self.adaptive_controller.plain_graph_sizes
+        self._plain_prefill = PlainPrefill(self, self.upkeep)
+        draft = self.draft_worker  # type: ignore[attr-defined]
+        draft._draft_extend_for_prefill = functools.partial(
+            self._draft_prefill, draft._draft_extend_for_prefill
+        )
 
     def build_costs(self) -> dict[str, Any]:
         """Give what the tiers took to build, as plain JSON types."""
@@ -72,8 +78,9 @@ class DynspecWorkerMixin:
     @property
     def last_shared_read_runner(self) -> Any:
         """The runner that was the last to read shared buffers in the newest round."""
-        # Upkeep precedes a plain round's own forward on the stream.
-        if self._last_round_was_plain:
+        # Upkeep precedes a plain round's own forward on the stream, and a prompt's keys and values
+        # are written to slots that the batch names.
+        if self._draft_did_not_run:
             return self.target_worker.model_runner  # type: ignore[attr-defined]
         return super().last_shared_read_runner  # type: ignore[misc]
 
@@ -85,7 +92,7 @@ class DynspecWorkerMixin:
         pp_proxy_tensors: Any | None = None,
     ) -> Any:
         """Run one round of the batch: prefill as SGLang does, decode as the plan on it says."""
-        self._last_round_was_plain = False
+        self._draft_did_not_run = False
         forward = super().forward_batch_generation  # type: ignore[misc]
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
             self.upkeep.forget(batch.req_pool_indices_cpu.numpy())
@@ -106,6 +113,23 @@ class DynspecWorkerMixin:
         self.dynspec.stamp(batch, result)
         return result
 
+    def _draft_prefill(
+        self,
+        original: Callable[..., Any],
+        batch: Any,
+        hidden: torch.Tensor,
+        next_token_ids: torch.Tensor,
+        embeds: torch.Tensor | None = None,
+        **more: Any,
+    ) -> Any:
+        """Run the draft's part of a prefill: SGLang's own unless rounds are plain."""
+        if self.adaptive_controller.active == 0 and embeds is None:
+            draft_input = self._plain_prefill.run(batch, hidden, next_token_ids)
+            if draft_input is not None:
+                self._draft_did_not_run = True
+                return draft_input
+        return original(batch, hidden, next_token_ids, embeds, **more)
+
     def _plain_round(
         self,
         batch: Any,
@@ -117,7 +141,7 @@ class DynspecWorkerMixin:
         result, hidden = run_plain_round(
             self, batch, on_publish=on_publish, grammar_barrier=grammar_barrier
         )
-        self._last_round_was_plain = True
+        self._draft_did_not_run = True
         self.upkeep.after_plain_round(batch, result, hidden)
         result.dynspec_upkeep = kept_up
         return result
