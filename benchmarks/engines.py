@@ -254,7 +254,7 @@ async def load(
     wanted = loads.parse(name, seconds)
     served = await loads.drive(wanted, loads.requests(pair, **drawn), engine.async_generate)
     # A load of its own shape counts whole, to its last answer.
-    end = seconds if start else max(at for at, _ in served.done)
+    end = seconds if start else max(whole for _, whole, _ in served.done)
     return served.summary(start, end)
 
 

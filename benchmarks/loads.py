@@ -140,7 +140,8 @@ class Served:
     Attributes:
         began: When it did, by the performance counter.
 
-        done: Second and output tokens of each answer.
+        done: Of each answer when it was asked for and when it was whole, in seconds, and its
+            tokens.
 
         first_token: Seconds to the first token of each streamed request.
 
@@ -150,17 +151,21 @@ class Served:
     """
 
     began: float = 0.0
-    done: list[tuple[float, int]] = field(default_factory=list)
+    done: list[tuple[float, float, int]] = field(default_factory=list)
     first_token: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
 
     def summary(self, start: float, end: float) -> dict[str, Any]:
-        """Give figures of the answers that ended between two seconds, as plain JSON types."""
-        tokens = [each for at, each in self.done if start <= at < end]
+        """
+        Give figures of what happened between two seconds, as plain JSON types.
+
+        An answer's tokens count evenly over the time that it took: counted where it ends, a few
+        long ones would decide the figure of a short load.
+        """
         return {
-            "tok_s": round(sum(tokens) / (end - start), 1),
-            "requests": len(tokens),
+            "tok_s": round(self._tokens(start, end) / (end - start), 1),
+            "requests": sum(start <= whole < end for _, whole, _ in self.done),
             "ttft_ms": _quantiles(self.first_token),
             "itl_ms": _quantiles(self.gaps),
             "accepted": self.accepted,
@@ -168,10 +173,14 @@ class Served:
         }
 
     def _by_second(self) -> list[int]:
-        seconds = [0] * (1 + int(max((at for at, _ in self.done), default=0.0)))
-        for at, tokens in self.done:
-            seconds[int(at)] += tokens
-        return seconds
+        last = int(max((whole for _, whole, _ in self.done), default=0.0))
+        return [round(self._tokens(second, second + 1)) for second in range(last + 1)]
+
+    def _tokens(self, start: float, end: float) -> float:
+        return sum(
+            tokens * max(min(whole, end) - max(asked, start), 0.0) / (whole - asked)
+            for asked, whole, tokens in self.done
+        )
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:
@@ -242,7 +251,8 @@ async def _answer(
     if streamed:
         answer = await _follow(answer, sent, served)
     meta = answer["meta_info"]
-    served.done.append((time.perf_counter() - served.began, meta["completion_tokens"]))
+    whole = time.perf_counter()
+    served.done.append((sent - served.began, whole - served.began, meta["completion_tokens"]))
     histogram = meta.get("spec_correct_drafts_histogram") or ()
     served.accepted += [0] * (len(histogram) - len(served.accepted))
     for accepted, rounds in enumerate(histogram):

@@ -8,8 +8,9 @@ Every mode is an engine of its own process, all of them alive at once so that re
 plugin whose depth is forced: to plain, and to each candidate. ``auto`` decides for itself from
 cold, ``auto_warm`` after its warm-up; ``fixed_<depth>`` and ``stock`` are SGLang's own speculation.
 
-A row per load: tokens per second of each mode over its measured part, the median of the repeats;
-what is there already is not measured again, so that a run that was cut can be told to go on.
+A row per load: tokens per second of each mode over its measured part, the median of the repeats.
+An answer's tokens count evenly over the time that it took. What is there already is not measured
+again, so that a run that was cut can be told to go on.
 """
 
 from __future__ import annotations

@@ -5,13 +5,15 @@ Most of a small engine's start is two processes that import SGLang, for 8 second
 Python's fork server imports it once for all engines of the calling process. Each of their
 processes gets the caller's environment, standard output and error as they are at its start. But
 SGLang reads some variables of its own at import: where the caller has changed one of them since the
-fork server started, processes are spawned as ever.
+fork server started, or calls from another thread than the main one, processes are spawned as ever.
 """
 
+import atexit
 import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -21,8 +23,9 @@ from unittest import mock
 
 from sglang_dynspec_hooks.process import ENABLED
 
-#: SGLang's variables at the start of the fork server, and names of those that are not the caller's.
-_imported_with: dict[str, str] = {}
+#: SGLang's variables at the start of the fork server, once there is one, and names of those that
+#: are not the caller's.
+_imported_with: list[dict[str, str]] = []
 _set_at_starts = {ENABLED}
 
 
@@ -30,12 +33,17 @@ _set_at_starts = {ENABLED}
 def forked_processes() -> Iterator[None]:
     """Let SGLang's launcher in this process fork its processes, instead of spawning them."""
     before = _variables()
-    if not _imported_with:
-        _imported_with.update(before)
-    with contextlib.nullcontext() if _differing(before, _imported_with) else _forked():
-        yield
-    # The launcher puts what it has resolved there, for its children to read.
-    _set_at_starts.update(_differing(_variables(), before))
+    # The fork server, and every process forked from it, ends with the thread that started it.
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and not _imported_with:
+        _imported_with.append(before)
+    forks = is_main and not _differing(before, _imported_with[0])
+    try:
+        with _forked() if forks else contextlib.nullcontext():
+            yield
+    finally:
+        # The launcher puts what it has resolved there, for its children to read.
+        _set_at_starts.update(_differing(_variables(), before))
 
 
 def _variables() -> dict[str, str]:
@@ -73,8 +81,12 @@ class _Process(ForkServerProcess):
         # OpenMP has read the variable before the fork.
         import torch
 
-        torch.set_num_threads(int(self._environment["OMP_NUM_THREADS"]))
-        super().run()
+        torch.set_num_threads(int(self._environment["OMP_NUM_THREADS"].partition(",")[0]))
+        try:
+            super().run()
+        finally:
+            # Python would end a forked process without them; ours write the end of a trace.
+            atexit._run_exitfuncs()
 
 
 class _Context(ForkServerContext):

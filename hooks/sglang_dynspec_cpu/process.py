@@ -189,6 +189,9 @@ def _kill(child: multiprocessing.process.BaseProcess) -> None:
     """Kill a child and its descendants, and wait for it."""
     import psutil  # type: ignore[import-untyped]  # ships no types
 
+    # A forked one that has died is no child of ours, so its number may be somebody else's.
+    if not child.is_alive():
+        return
     with contextlib.suppress(psutil.NoSuchProcess):
         for descendant in psutil.Process(child.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):

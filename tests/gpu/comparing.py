@@ -49,10 +49,11 @@ def check(engine):
     state = engine.state()
     assert state["mismatches"] == state["unmarked"] == state["mark_faults"] == 0
     assert state["policy_errors"] == state["impossible_outcomes"] == 0
-    assert state["upkeep"] | {"window": 0, "passes": 0, "writes": 0} == {
+    assert state["upkeep"] | {"window": 0, "passes": 0, "writes": 0, "prefills": 0} == {
         "window": 0,
         "passes": 0,
         "writes": 0,
+        "prefills": 0,
         "pending": 0,
         "gaps": 0,
         "faults": 0,

@@ -166,10 +166,12 @@ class Ledger:
         if self._hidden is not None:
             self._hidden[position].index_copy_(0, slots, hidden)
         self._stale[slots_cpu] = True
-        if lengths_cpu is not None:
-            if self._host_lengths is None:
-                self._host_lengths = np.zeros(self._slots, dtype=np.int64)
-            self._host_lengths[slots_cpu] = lengths_cpu.numpy()
+        if lengths_cpu is None:
+            self._host_lengths = None
+            return
+        if self._host_lengths is None:
+            self._host_lengths = np.zeros(self._slots, dtype=np.int64)
+        self._host_lengths[slots_cpu] = lengths_cpu.numpy()
 
     def unwritten(self, slots_cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Tokens that the KV cache lacks per slot, int64, the shape of ``slots_cpu``."""
