@@ -203,10 +203,10 @@ def test_joining_requests_start_from_the_same_rows(eagle3, n):
 #: by which time its slot may be somebody else's.
 STOPPING = workloads.Workload(
     name="stopping",
-    input_ids=workloads.prompts([5 + (37 * i) % 150 for i in range(60)], 22),
+    input_ids=workloads.prompts([5 + (37 * i) % 150 for i in range(40)], 22),
     sampling=tuple(
         {"temperature": 0, "max_new_tokens": 60, "stop_token_ids": list(range(3 + i % 7, 259, 9))}
-        for i in range(60)
+        for i in range(40)
     ),
 )
 
@@ -226,8 +226,14 @@ def prefilled(engine, how, load, runs):
     return found, engine.state()["upkeep"]["prefills"] - before
 
 
-@pytest.mark.parametrize("load", [JOINERS, STOPPING], ids=lambda load: load.name)
-@pytest.mark.parametrize("runs", [[[0, 1], [3, 1]], [[0, 3], [3, 1], [1, 1]]])
+@pytest.mark.parametrize(
+    ("load", "runs"),
+    [
+        pytest.param(JOINERS, [[0, 1], [3, 1]], id="joiners-by-turns"),
+        pytest.param(JOINERS, [[0, 3], [3, 1], [1, 1]], id="joiners"),
+        pytest.param(STOPPING, [[0, 3], [3, 1], [1, 1]], id="stopping"),
+    ],
+)
 def test_prompts_of_plain_rounds_are_as_warm_as_sglangs_own_prefill_leaves_them(eagle3, load, runs):
     whole, none = prefilled(eagle3, "whole", load, runs)
     ours, some = prefilled(eagle3, "", load, runs)
