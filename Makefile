@@ -24,8 +24,8 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 # What `make test` runs. Each is a target of its own. The two lists take a core for about equally
 # long: `make test` runs them beside each other, and shows the second as it goes.
-FIRST_LANES := test-engine test-package test-cpu test-seams
-SECOND_LANES := lint types test-worker test-core test-engine-own
+FIRST_LANES := test-engine test-package test-cpu test-core
+SECOND_LANES := lint types test-worker test-seams test-engine-own
 LANES := $(FIRST_LANES) $(SECOND_LANES)
 
 # A lane must not skip: tests.no_skips turns a skip into a failure.
