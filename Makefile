@@ -33,10 +33,10 @@ PYTEST := $(BIN)/python -m pytest -p tests.no_skips -m "not gpu and not real" --
 
 SHARED_ENGINES := $(addprefix tests/engine/,test_lossless.py test_plain.py test_second_turn.py)
 
-# $(call lane,COMMANDS): run them under the target's name, and say how long they took, by the clock
-# and on the processors: what the lanes beside it take of two cores moves the first alone.
+# $(call lane,COMMANDS): run them under the target's name, and say how long they took. (Not on the
+# processors: forked engines are no children of the lane, and would be missing.)
 define lane
-@printf '\n==> %s\n' '$@'; TIMEFORMAT='<== $@: %0R s (processors: %0U s)'; time { $(1); }
+@printf '\n==> %s\n' '$@'; TIMEFORMAT='<== $@: %0R s'; time { $(1); }
 endef
 
 .PHONY: help
